@@ -1,0 +1,338 @@
+"""An experiment as frozen dataclasses, checked at birth.
+
+Every field carries its unit and meaning beside it; ``python train.py --config FILE --help``
+shows the same text. `attnjax.config_json` stores and reads them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+ScorerName = Literal["dot", "scaled_dot", "general", "additive", "location"]
+AttentionName = Literal["none", "dot", "scaled_dot", "general", "additive", "location"]
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+def _require_positive(config: object, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        _require(
+            value > 0,
+            f"{type(config).__name__}.{name} must be greater than 0, got {value}.",
+        )
+
+
+def _require_rate(config: object, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        _require(
+            0.0 <= value < 1.0,
+            f"{type(config).__name__}.{name} must be in [0, 1), got {value}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CLDRSource:
+    """Phrases of the Unicode CLDR in two locales (package babel); needs no download."""
+
+    train_pairs: int = 40_000  # distinct sentence pairs
+    valid_pairs: int = 1_000
+    test_pairs: int = 1_000
+    max_words: int = 60  # the longest sentence, in words of the source side
+    seed: int = 0  # of the generator, apart from the training seed
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "train_pairs", "valid_pairs", "test_pairs", "max_words")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextFilesSource:
+    """Parallel text: line i of one file translates line i of the other.
+
+    A path is a prefix; ``.<language>`` and optionally ``.gz`` or ``.xz`` follow it, so
+    ``corpus/train`` names ``corpus/train.de`` and ``corpus/train.en``.
+    """
+
+    train: Path  # path prefix of the training pairs
+    valid: Path  # path prefix of the validation pairs
+    test: Path  # path prefix of the test pairs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TFDSSource:
+    """A translation set of tensorflow-datasets, read without TensorFlow."""
+
+    name: str = "wmt14_translate/de-en"  # as in the catalog of tensorflow-datasets
+    data_dir: Path | None = None  # prepared sets; None means ~/tensorflow_datasets
+    manual_dir: Path | None = None  # archives that were downloaded by hand
+    train_split: str = "train"  # slices such as train[:10%] are allowed
+    valid_split: str = "validation"
+    test_split: str = "test"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How text becomes tokens; trained on the training pairs, kept in the run folder."""
+
+    kind: Literal["bpe", "unigram", "word", "char"] = "bpe"
+    vocab_size: int = 8_000  # of each vocabulary; an upper bound for word and char
+    joint: bool = True  # one vocabulary for both languages
+    byte_fallback: bool = True  # unknown characters as bytes (bpe, unigram)
+    normalization: Literal["identity", "nmt_nfkc"] = "identity"  # bpe, unigram
+    max_sentences: int = 1_000_000  # sentences of each side to train on
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "max_sentences")
+        _require(
+            self.vocab_size >= 5,
+            f"vocab_size must hold the 4 special tokens and more, got {self.vocab_size}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where sentence pairs come from and how they are batched."""
+
+    source: CLDRSource | TextFilesSource | TFDSSource
+    source_language: str = "de"  # translate from
+    target_language: str = "en"  # translate to
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    bucket_lengths: tuple[int, ...] = (8, 12, 16, 24, 32, 48, 64, 96, 128)
+    # ^ tokens per side, </s> included; longer training pairs are dropped and counted
+    tokens_per_batch: int = 4_096  # padded tokens of the longer side, over all devices
+    rows_multiple: int = 8  # rows of each batch are a multiple of this
+    packing: bool = False  # several pairs in one row of the longest bucket length
+    shuffle_buffer_batches: int = 64  # batches that are bucketed together
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self, "tokens_per_batch", "rows_multiple", "shuffle_buffer_batches"
+        )
+        lengths = self.bucket_lengths
+        _require(
+            len(lengths) > 0 and lengths[0] > 1 and sorted(set(lengths)) == [*lengths],
+            f"bucket_lengths must be rising lengths > 1, got {lengths}.",
+        )
+        longest = lengths[-1] * self.rows_multiple
+        _require(
+            self.tokens_per_batch >= longest,
+            f"tokens_per_batch must hold {self.rows_multiple} rows of "
+            f"{lengths[-1]} tokens, got {self.tokens_per_batch}; {longest} would do.",
+        )
+        _require(
+            self.source_language != self.target_language,
+            f"source_language and target_language are both {self.source_language!r}; "
+            "name two languages.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransformerConfig:
+    """The encoder-decoder of Vaswani et al. 2017, "Attention is all you need"."""
+
+    width: int = 512  # d_model
+    num_heads: int = 8
+    feed_forward_width: int = 2_048  # d_ff
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    dropout: float = 0.1  # of sublayer outputs and embeddings
+    attention_dropout: float = 0.0  # of the attention weights
+    feed_forward_dropout: float = 0.0  # of the hidden feed-forward units
+    activation: Literal["relu", "gelu", "swish"] = "relu"
+    norm_position: Literal["pre", "post"] = "post"  # layer norm before or after
+    positions: Literal["interleaved", "halves"] = "interleaved"
+    # ^ sinusoids: sine and cosine in turn (the paper) or in two halves (Marian)
+    tied_embeddings: Literal["all", "decoder", "none"] = "all"
+    # ^ "all": one table for source, target and output; "decoder": target and output
+    scorer: ScorerName = "scaled_dot"  # of every multi-head attention
+    max_source_tokens: int = 256  # table size of the location scorer, not a limit else
+    remat: bool = False  # recompute layers in the backward pass to save memory
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self,
+            *("width", "num_heads", "feed_forward_width"),
+            *("encoder_layers", "decoder_layers", "max_source_tokens"),
+        )
+        _require_rate(self, "dropout", "attention_dropout", "feed_forward_dropout")
+        fitting = max(self.num_heads, self.width - self.width % self.num_heads)
+        _require(
+            self.width % self.num_heads == 0,
+            f"width must be a multiple of num_heads, got width={self.width}, "
+            f"num_heads={self.num_heads}; width={fitting} would fit.",
+        )
+        _require(
+            self.width % 2 == 0,
+            f"width must be even for the sinusoids, got {self.width}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RNNConfig:
+    """Recurrent sequence-to-sequence models: Sutskever, Bahdanau, Luong."""
+
+    cell: Literal["gru", "lstm"] = "gru"
+    embedding_width: int = 256
+    hidden_width: int = 256  # of the decoder, and of each encoder direction
+    encoder_layers: int = 1
+    decoder_layers: int = 1
+    bidirectional: bool = True
+    attention: AttentionName = "additive"
+    attention_width: int = 256  # of the additive scorer
+    query: Literal["previous", "current"] = "previous"
+    # ^ "previous": the state before reading the token (Bahdanau); "current": after (Luong)
+    input_feeding: bool = False  # feed the attentional vector back (Luong, sec. 3.3)
+    dropout: float = 0.2  # of embeddings, between layers and before the logits
+    tied_embeddings: Literal["all", "decoder", "none"] = "none"
+    max_source_tokens: int = 256  # table size of the location scorer, not a limit else
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self,
+            *("embedding_width", "hidden_width", "encoder_layers", "decoder_layers"),
+            *("attention_width", "max_source_tokens"),
+        )
+        _require_rate(self, "dropout")
+        _require(
+            not (self.input_feeding and self.query == "previous"),
+            "input_feeding feeds the attentional vector of Luong et al., whose query is "
+            "the current state; set query='current'.",
+        )
+        _require(
+            not (self.input_feeding and self.attention == "none"),
+            "input_feeding needs an attention; set attention or input_feeding=False.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """The learning rate of update 1, 2, ...; the peak is at update = warmup_steps."""
+
+    kind: Literal["noam", "rsqrt", "cosine", "constant"] = "rsqrt"
+    peak: float = 1e-3  # learning rate at its highest; noam: the factor, 1 in the paper
+    warmup_steps: int = 1_000  # updates of linear warm-up; 0 or 1 means none
+    width: int = 512  # d_model of noam
+    final: float = 0.0  # learning rate at the end of cosine
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "peak", "width")
+        _require(
+            self.warmup_steps >= 0,
+            f"warmup_steps must be 0 or more, got {self.warmup_steps}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """The update rule."""
+
+    kind: Literal["adam", "adamw", "adafactor"] = "adam"
+    beta1: float = 0.9
+    beta2: float = 0.98
+    epsilon: float = 1e-9
+    weight_decay: float = 0.0  # adamw: of matrices only, not of biases and norms
+    clip_norm: float | None = 1.0  # global gradient norm above which it is scaled
+    schedule: ScheduleConfig = ScheduleConfig()
+
+    def __post_init__(self) -> None:
+        _require_rate(self, "beta1", "beta2")
+        _require_positive(self, "epsilon")
+        _require(
+            self.clip_norm is None or self.clip_norm > 0,
+            f"clip_norm must be greater than 0 or None, got {self.clip_norm}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """The loop: how long, what precision, when to look and to save."""
+
+    num_steps: int = 10_000  # optimiser updates
+    accumulate_steps: int = 1  # batches per update
+    label_smoothing: float = 0.1  # mass spread evenly over all classes
+    precision: Literal["float32", "bfloat16"] = (
+        "float32"  # of compute; weights: float32
+    )
+    log_every: int = 50  # steps between log lines
+    evaluate_every: int = 500  # steps between validations
+    checkpoint_every: int = 500  # steps between checkpoints
+    keep_checkpoints: int = 3  # the latest k; the best one is kept besides
+    patience: int | None = None  # validations without a better score before stopping
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self,
+            *("num_steps", "accumulate_steps", "log_every", "evaluate_every"),
+            *("checkpoint_every", "keep_checkpoints"),
+        )
+        _require_rate(self, "label_smoothing")
+        _require(
+            self.patience is None or self.patience > 0,
+            f"patience must be greater than 0 or None, got {self.patience}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecodingConfig:
+    """How sentences are produced at test time."""
+
+    beam_size: int = 4  # 1 is greedy search
+    length_penalty: float = 0.6  # alpha of Wu et al. 2016, eq. 14
+    max_extra_tokens: int = 50  # output limit beyond the source length, in tokens
+    max_source_tokens: int = 1_024  # longer sources are cut, with a warning
+    tokens_per_batch: int = 4_096  # padded source tokens decoded at once
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self,
+            *("beam_size", "max_extra_tokens", "max_source_tokens"),
+            "tokens_per_batch",
+        )
+        _require(
+            self.length_penalty >= 0,
+            f"length_penalty must be 0 or more, got {self.length_penalty}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """What validation during training does; the test set is always scored whole."""
+
+    max_pairs: int = 1_000  # first pairs of the validation set that are translated
+    beam_size: int = 1  # of validation during training
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "max_pairs", "beam_size")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One experiment: data, model, training and search."""
+
+    data: DataConfig
+    model: TransformerConfig | RNNConfig
+    optimizer: OptimizerConfig = OptimizerConfig()
+    training: TrainingConfig = TrainingConfig()
+    decoding: DecodingConfig = DecodingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    seed: int = 0  # of initial weights, dropout and the order of batches
+    workdir: Path = Path("runs/experiment")  # run folder: config, tokens, checkpoints
+
+    def __post_init__(self) -> None:
+        _require(
+            not (self.data.packing and isinstance(self.model, RNNConfig)),
+            "packing puts several sentences in one row, which a recurrent model would "
+            "read as one; set data.packing=False.",
+        )
+        tied = self.model.tied_embeddings
+        _require(
+            self.data.tokenizer.joint or tied != "all",
+            "tied_embeddings='all' needs one vocabulary for both languages; set "
+            "data.tokenizer.joint=True or model.tied_embeddings='decoder'.",
+        )

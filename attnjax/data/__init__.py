@@ -1,0 +1,1 @@
+"""Sentence pairs to numpy batches."""

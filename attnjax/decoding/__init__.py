@@ -1,0 +1,1 @@
+"""Search for output sequences; every search drives a Step and knows no model."""

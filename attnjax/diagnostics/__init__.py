@@ -1,0 +1,1 @@
+"""Pictures of attention and of training."""

@@ -1,0 +1,1 @@
+"""Linen modules that own parameters and call ops."""

@@ -1,0 +1,1 @@
+"""One paper family per file: assembly of layers."""

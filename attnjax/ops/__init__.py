@@ -1,0 +1,1 @@
+"""The mathematics of attention: pure functions on arrays."""

@@ -1,0 +1,1 @@
+"""A task is loss, metrics and evaluation for one kind of problem."""

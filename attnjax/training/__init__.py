@@ -1,0 +1,1 @@
+"""The training step, its state and the loop around it."""

@@ -1,0 +1,248 @@
+"""Shapes and contracts that the whole package shares; imports nothing of ours.
+
+The alphabet of axes, used as the suffix of local arrays and in einsum subscripts:
+
+====  ==========================  ====  ==========================
+B     batch                       A     scorer width
+T     queries / target positions  F     feed-forward width
+S     keys / source positions     C     classes / vocabulary
+D     model width                 J     beam
+H     heads                       W     window
+K     key width of one head       P     patches
+V     value width of one head     N, E  nodes, edges
+====  ==========================  ====  ==========================
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+Array = jax.Array | np.ndarray
+PyTree = Any
+Variables = Mapping[str, PyTree]  # linen collections: {"params": ..., ...}
+
+
+class Attended(NamedTuple):
+    """What an attention mechanism computed.
+
+    Attributes:
+        context: ``[..., T, V]``, the weighted mean of the values.
+        weights: ``[..., T, S]``, rows that sum to 1 (to 0 where no key is allowed), or
+            None if the mechanism never forms them.
+    """
+
+    context: Array
+    weights: Array | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mask:
+    """The facts of which query may attend to which key; True means "may attend".
+
+    The facts are kept apart so that a mechanism which never builds the ``T x S`` matrix
+    can still honour them; one that cannot honour a fact raises. ``Mask()`` allows all.
+
+    Attributes:
+        valid: ``[..., S]`` bool, keys that are real; None if all are.
+        causal: a query sees no later key. Query and key sequences end together
+            (bottom-right alignment), so a single query sees every key.
+        window: ``(left, right)`` positions around the query's own; None means no limit.
+        query_segments: ``[..., T]`` int, the packed sentence of each query; a query sees
+            keys of its own segment only. Given together with ``key_segments``.
+        key_segments: ``[..., S]`` int.
+
+    The leading axes broadcast against those of the query and key: with heads, pass
+    ``valid`` as ``[B, 1, S]`` (`over_heads` does so).
+    """
+
+    valid: Array | None = None
+    causal: bool = False
+    window: tuple[int, int] | None = None
+    query_segments: Array | None = None
+    key_segments: Array | None = None
+
+    def __post_init__(self) -> None:
+        if (self.query_segments is None) != (self.key_segments is None):
+            raise ValueError(
+                "a segment mask needs query_segments and key_segments, got only one; "
+                "pass both, or neither."
+            )
+        if self.window is not None and min(self.window) < 0:
+            raise ValueError(
+                f"window must be two counts of positions >= 0, got {self.window}."
+            )
+
+    def over_heads(self) -> Mask:
+        """The same facts for arrays that have a head axis before ``T`` or ``S``."""
+
+        def with_head_axis(fact: Array | None) -> Array | None:
+            return None if fact is None else fact[..., None, :]
+
+        return dataclasses.replace(
+            self,
+            valid=with_head_axis(self.valid),
+            query_segments=with_head_axis(self.query_segments),
+            key_segments=with_head_axis(self.key_segments),
+        )
+
+
+jax.tree_util.register_dataclass(
+    Mask,
+    data_fields=["valid", "query_segments", "key_segments"],
+    meta_fields=["causal", "window"],
+)
+
+
+class Mechanism(Protocol):
+    """An attention mechanism: query, key, value and mask facts to a context."""
+
+    def __call__(
+        self, query: Array, key: Array, value: Array, mask: Mask
+    ) -> Attended: ...
+
+
+class Tokens(NamedTuple):
+    """A batch of token sequences together with its masks.
+
+    Attributes:
+        ids: ``[B, T]`` int32.
+        valid: ``[B, T]`` bool, True on real tokens; padding lies on the right.
+        segments: ``[B, T]`` int32, 1, 2, ... for the packed sentences of a row, 0 on
+            padding; None unless sentences are packed.
+        positions: ``[B, T]`` int32, position inside the own sentence; None unless packed.
+    """
+
+    ids: Array
+    valid: Array
+    segments: Array | None = None
+    positions: Array | None = None
+
+
+class PairBatch(NamedTuple):
+    """A batch of source and target sentences, as the data pipeline makes it.
+
+    Attributes:
+        source: source sentences, each ending in ``</s>``.
+        inputs: decoder inputs: ``<s>`` and the target without its last token, per segment.
+        labels: ``[B, T]`` int32, the target, each sentence ending in ``</s>``.
+        weights: ``[B, T]`` float32, 1 on real labels, 0 on padding.
+    """
+
+    source: Tokens
+    inputs: Tokens
+    labels: Array
+    weights: Array
+
+
+class Encoded(NamedTuple):
+    """What an encoder hands to a decoder.
+
+    Attributes:
+        states: ``[B, S, D]`` one vector per source position.
+        source: the source facts (``valid``, ``segments``) that the states belong to.
+        final: the encoder's summary where the family has one (RNN), else None.
+        attention: named self-attention weights, each ``[B, H, S, S]``.
+    """
+
+    states: Array
+    source: Tokens
+    final: PyTree
+    attention: Mapping[str, Array]
+
+
+class Decoded(NamedTuple):
+    """What a teacher-forced decoder computed.
+
+    Attributes:
+        logits: ``[B, T, C]`` unnormalised log-probabilities of the label at each position.
+        attention: named weights: ``[B, H, T, S]`` (cross) and ``[B, H, T, T]`` (self).
+            Every model that attends to its source has names ending in "cross".
+    """
+
+    logits: Array
+    attention: Mapping[str, Array]
+
+
+class Seq2Seq(Protocol):
+    """The one contract of sequence-to-sequence models, each a linen module.
+
+    Loss, search and evaluation use nothing else. ``__call__`` is
+    ``decode(encode(source), inputs)``. The incremental pair, ``begin`` and ``step``,
+    gives the logits of ``decode`` one position at a time.
+    """
+
+    def __call__(self, source: Tokens, inputs: Tokens, *, train: bool) -> Decoded: ...
+
+    def encode(self, source: Tokens, *, train: bool) -> Encoded: ...
+
+    def decode(self, encoded: Encoded, inputs: Tokens, *, train: bool) -> Decoded: ...
+
+    def begin(self, encoded: Encoded, max_tokens: int) -> tuple[PyTree, PyTree]:
+        """Returns ``(constants, state)``; every leaf of both leads with the batch axis.
+
+        ``constants`` are what all steps of a sentence share (projected keys, the source
+        mask); ``state`` is what changes (caches, recurrent state, the position).
+        """
+        ...
+
+    def step(
+        self, constants: PyTree, state: PyTree, tokens: Array
+    ) -> tuple[Array, PyTree]:
+        """Last tokens ``[B]`` to logits ``[B, C]`` and the next state."""
+        ...
+
+
+Step = Callable[[PyTree, Array], tuple[Array, PyTree]]
+"""What search sees: ``step(state, tokens [B]) -> (logits [B, C], state)``, every leaf of
+the state leading with the batch axis, so that reordering beams is one ``tree.map``."""
+
+
+class Ratio(NamedTuple):
+    """A metric kept as a sum and a count until the last moment, both float32 scalars."""
+
+    total: Array
+    count: Array
+
+
+Metrics = Mapping[str, Ratio]  # "loss" is the objective: gradients follow its total
+
+
+class Task(Protocol):
+    """One kind of problem: loss, metrics and evaluation. The trainer knows no more.
+
+    Attributes:
+        unit: what ``metrics["loss"].count`` counts, for the log ("target tokens").
+        score: the name in `evaluate`'s result that ranks checkpoints, higher is better.
+    """
+
+    unit: str
+    score: str
+
+    def init(self, rng: Array) -> Variables: ...
+
+    def loss(
+        self, variables: Variables, batch: PyTree, rng: Array, *, train: bool
+    ) -> tuple[Metrics, Variables]:
+        """Summed metrics of one batch, and the non-parameter collections after it."""
+        ...
+
+    def evaluate(self, variables: Variables) -> Mapping[str, float]:
+        """Scores on the validation set, on the host."""
+        ...
+
+
+class BatchIterator(Protocol):
+    """An endless iterator over training batches whose position can be stored."""
+
+    def __next__(self) -> PyTree: ...
+
+    def get_state(self) -> Mapping[str, Any]:
+        """The exact position, as JSON-serialisable values."""
+        ...
+
+    def set_state(self, state: Mapping[str, Any]) -> None: ...
