@@ -1,7 +1,7 @@
 """An experiment as frozen dataclasses, checked at birth.
 
-Every field carries its unit and meaning beside it; ``python train.py --config FILE --help``
-shows the same text. `attnjax.config_json` stores and reads them.
+Every field carries its unit and meaning beside it, which is also the text of
+``python train.py --config FILE --help``. `attnjax.config_json` stores and reads them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class TFDSSource:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """How text becomes tokens; trained on the training pairs, kept in the run folder."""
+    """How text becomes tokens; trained on training pairs, kept in the run folder."""
 
     kind: Literal["bpe", "unigram", "word", "char"] = "bpe"
     vocab_size: int = 8_000  # of each vocabulary; an upper bound for word and char
@@ -91,7 +91,8 @@ class TokenizerConfig:
         _require_positive(self, "max_sentences")
         _require(
             self.vocab_size >= 5,
-            f"vocab_size must hold the 4 special tokens and more, got {self.vocab_size}.",
+            f"vocab_size must hold the 4 special tokens and more, got {self.vocab_size}"
+            "; 1000 to 40000 are usual.",
         )
 
 
@@ -186,7 +187,8 @@ class RNNConfig:
     attention: AttentionName = "additive"
     attention_width: int = 256  # of the additive scorer
     query: Literal["previous", "current"] = "previous"
-    # ^ "previous": the state before reading the token (Bahdanau); "current": after (Luong)
+    # ^ "previous": the state before reading the token (Bahdanau); "current": the one
+    # after it (Luong)
     input_feeding: bool = False  # feed the attentional vector back (Luong, sec. 3.3)
     dropout: float = 0.2  # of embeddings, between layers and before the logits
     tied_embeddings: Literal["all", "decoder", "none"] = "none"
@@ -201,8 +203,8 @@ class RNNConfig:
         _require_rate(self, "dropout")
         _require(
             not (self.input_feeding and self.query == "previous"),
-            "input_feeding feeds the attentional vector of Luong et al., whose query is "
-            "the current state; set query='current'.",
+            "input_feeding feeds the attentional vector of Luong et al., whose query "
+            "is the current state; set query='current'.",
         )
         _require(
             not (self.input_feeding and self.attention == "none"),

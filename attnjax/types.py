@@ -52,8 +52,8 @@ class Mask:
         causal: a query sees no later key. Query and key sequences end together
             (bottom-right alignment), so a single query sees every key.
         window: ``(left, right)`` positions around the query's own; None means no limit.
-        query_segments: ``[..., T]`` int, the packed sentence of each query; a query sees
-            keys of its own segment only. Given together with ``key_segments``.
+        query_segments: ``[..., T]`` int, the packed sentence of each query; a query
+            sees keys of its own segment only. Given together with ``key_segments``.
         key_segments: ``[..., S]`` int.
 
     The leading axes broadcast against those of the query and key: with heads, pass
@@ -101,9 +101,9 @@ jax.tree_util.register_dataclass(
 class Mechanism(Protocol):
     """An attention mechanism: query, key, value and mask facts to a context."""
 
-    def __call__(
-        self, query: Array, key: Array, value: Array, mask: Mask
-    ) -> Attended: ...
+    def __call__(self, query: Array, key: Array, value: Array, mask: Mask) -> Attended:
+        """Attends with every query; see `Attended` for the shapes."""
+        ...
 
 
 class Tokens(NamedTuple):
@@ -114,7 +114,7 @@ class Tokens(NamedTuple):
         valid: ``[B, T]`` bool, True on real tokens; padding lies on the right.
         segments: ``[B, T]`` int32, 1, 2, ... for the packed sentences of a row, 0 on
             padding; None unless sentences are packed.
-        positions: ``[B, T]`` int32, position inside the own sentence; None unless packed.
+        positions: ``[B, T]`` int32, position in the own sentence; None unless packed.
     """
 
     ids: Array
@@ -128,7 +128,7 @@ class PairBatch(NamedTuple):
 
     Attributes:
         source: source sentences, each ending in ``</s>``.
-        inputs: decoder inputs: ``<s>`` and the target without its last token, per segment.
+        inputs: decoder inputs: per segment ``<s>`` and the target but its last token.
         labels: ``[B, T]`` int32, the target, each sentence ending in ``</s>``.
         weights: ``[B, T]`` float32, 1 on real labels, 0 on padding.
     """
@@ -159,7 +159,7 @@ class Decoded(NamedTuple):
     """What a teacher-forced decoder computed.
 
     Attributes:
-        logits: ``[B, T, C]`` unnormalised log-probabilities of the label at each position.
+        logits: ``[B, T, C]`` unnormalised log-probabilities of each position's label.
         attention: named weights: ``[B, H, T, S]`` (cross) and ``[B, H, T, T]`` (self).
             Every model that attends to its source has names ending in "cross".
     """
@@ -176,11 +176,17 @@ class Seq2Seq(Protocol):
     gives the logits of ``decode`` one position at a time.
     """
 
-    def __call__(self, source: Tokens, inputs: Tokens, *, train: bool) -> Decoded: ...
+    def __call__(self, source: Tokens, inputs: Tokens, *, train: bool) -> Decoded:
+        """Encodes and decodes in one pass, as in training."""
+        ...
 
-    def encode(self, source: Tokens, *, train: bool) -> Encoded: ...
+    def encode(self, source: Tokens, *, train: bool) -> Encoded:
+        """Reads the source sentences."""
+        ...
 
-    def decode(self, encoded: Encoded, inputs: Tokens, *, train: bool) -> Decoded: ...
+    def decode(self, encoded: Encoded, inputs: Tokens, *, train: bool) -> Decoded:
+        """Logits of every target position, given the tokens before it."""
+        ...
 
     def begin(self, encoded: Encoded, max_tokens: int) -> tuple[PyTree, PyTree]:
         """Returns ``(constants, state)``; every leaf of both leads with the batch axis.
@@ -198,12 +204,14 @@ class Seq2Seq(Protocol):
 
 
 Step = Callable[[PyTree, Array], tuple[Array, PyTree]]
-"""What search sees: ``step(state, tokens [B]) -> (logits [B, C], state)``, every leaf of
-the state leading with the batch axis, so that reordering beams is one ``tree.map``."""
+"""What search sees: ``step(state, tokens [B]) -> (logits [B, C], state)``.
+
+Every leaf of the state leads with the batch axis, so that reordering beams is one
+``tree.map``."""
 
 
 class Ratio(NamedTuple):
-    """A metric kept as a sum and a count until the last moment, both float32 scalars."""
+    """A metric kept as a sum and a count until the last moment, float32 scalars."""
 
     total: Array
     count: Array
@@ -223,7 +231,9 @@ class Task(Protocol):
     unit: str
     score: str
 
-    def init(self, rng: Array) -> Variables: ...
+    def init(self, rng: Array) -> Variables:
+        """Fresh parameters and other collections."""
+        ...
 
     def loss(
         self, variables: Variables, batch: PyTree, rng: Array, *, train: bool
@@ -239,10 +249,14 @@ class Task(Protocol):
 class BatchIterator(Protocol):
     """An endless iterator over training batches whose position can be stored."""
 
-    def __next__(self) -> PyTree: ...
+    def __next__(self) -> PyTree:
+        """The next batch."""
+        ...
 
     def get_state(self) -> Mapping[str, Any]:
         """The exact position, as JSON-serialisable values."""
         ...
 
-    def set_state(self, state: Mapping[str, Any]) -> None: ...
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continues exactly where `get_state` was called."""
+        ...
