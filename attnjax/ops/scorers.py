@@ -1,0 +1,130 @@
+"""Scoring functions: how well each key fits each query, before mask and softmax.
+
+All take ``[..., T, K]`` queries and ``[..., S, K]`` keys (or projections of them) and
+return ``[..., T, S]`` scores; heads are one more leading axis. Whatever depends on the
+key alone is a function of its own, so that it is computed once per sentence.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from attnjax.types import Array
+
+
+def dot_scores(query: Array, key: Array) -> jax.Array:
+    """Dot product, ``score = q · k`` (Luong et al. 2015, eq. 8, "dot").
+
+    Args:
+        query: ``[..., T, K]``.
+        key: ``[..., S, K]``.
+
+    Returns:
+        ``[..., T, S]``.
+
+    Raises:
+        ValueError: if query and key differ in width.
+    """
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(
+            "a dot product needs queries and keys of equal width, got "
+            f"{query.shape[-1]} and {key.shape[-1]}; project one of them, or use the "
+            "general or additive scorer."
+        )
+    return jnp.einsum("...tk,...sk->...ts", query, key)
+
+
+def scaled_dot_scores(query: Array, key: Array) -> jax.Array:
+    """Scaled dot product, ``score = q · k / sqrt(K)`` (Vaswani et al. 2017, eq. 1).
+
+    The query is scaled, not the scores: the same value for ``T K`` products, not ``T S``.
+
+    Args:
+        query: ``[..., T, K]``.
+        key: ``[..., S, K]``.
+
+    Returns:
+        ``[..., T, S]``.
+
+    Raises:
+        ValueError: if query and key differ in width.
+    """
+    return dot_scores(query * query.shape[-1] ** -0.5, key)
+
+
+def general_keys(key: Array, weight: Array) -> jax.Array:
+    """The part of the general score that depends on the key alone, ``W k``.
+
+    Args:
+        key: ``[..., S, K_key]``.
+        weight: ``[..., K_query, K_key]``, leading axes broadcast (heads).
+
+    Returns:
+        ``[..., S, K_query]``; their dot product with a query is the general score.
+    """
+    return jnp.einsum("...sk,...qk->...sq", key, weight)
+
+
+def general_scores(query: Array, key: Array, weight: Array) -> jax.Array:
+    """Bilinear form, ``score = q W k`` (Luong et al. 2015, eq. 8, "general").
+
+    Args:
+        query: ``[..., T, K_query]``.
+        key: ``[..., S, K_key]``.
+        weight: ``[..., K_query, K_key]``, leading axes broadcast (heads).
+
+    Returns:
+        ``[..., T, S]``.
+    """
+    return dot_scores(query, general_keys(key, weight))
+
+
+def additive_scores(
+    query_projected: Array, key_projected: Array, vector: Array
+) -> jax.Array:
+    """Additive score, ``v · tanh(W_q q + W_k k + b)`` (Bahdanau et al. 2015, A.1.2).
+
+    Takes the projections, since that of the keys is the same for all queries. The
+    ``[..., T, S, A]`` activations are not kept for the backward pass but formed again.
+
+    Args:
+        query_projected: ``[..., T, A]``, ``W_q q``.
+        key_projected: ``[..., S, A]``, ``W_k k + b``.
+        vector: ``[..., A]``, leading axes broadcast (heads).
+
+    Returns:
+        ``[..., T, S]``.
+    """
+    return _additive_scores(query_projected, key_projected, vector)
+
+
+@jax.checkpoint
+def _additive_scores(query: Array, key: Array, vector: Array) -> jax.Array:
+    activations_tsa = jnp.tanh(query[..., :, None, :] + key[..., None, :, :])
+    return jnp.einsum("...tsa,...a->...ts", activations_tsa, vector)
+
+
+def location_scores(query: Array, table: Array, num_keys: int) -> jax.Array:
+    """Positional score, ``score = (q W)[s]``, blind to what the keys contain.
+
+    The "location" of Luong et al. 2015, eq. 9: a query names the positions it wants from
+    a table of fixed length.
+
+    Args:
+        query: ``[..., T, K]``.
+        table: ``[..., K, P]``, one column per key position; leading axes broadcast.
+        num_keys: S, the number of keys.
+
+    Returns:
+        ``[..., T, S]``.
+
+    Raises:
+        ValueError: if there are more keys than columns in the table.
+    """
+    if num_keys > table.shape[-1]:
+        raise ValueError(
+            f"the location scorer knows {table.shape[-1]} key positions, got "
+            f"{num_keys} keys; shorten the source or train with a longer table."
+        )
+    return jnp.einsum("...tk,...kp->...tp", query, table[..., :num_keys])
