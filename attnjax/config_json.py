@@ -1,0 +1,126 @@
+"""An experiment as JSON: written to the run folder, read back field by field.
+
+A dataclass becomes an object whose first member ``"type"`` names the class, so that a
+field with several possible classes (data source, model) is read without guessing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+from attnjax.config import Experiment
+
+
+def to_json(experiment: Experiment) -> str:
+    """Returns the experiment as indented JSON text."""
+    return json.dumps(_encode(experiment), indent=2, ensure_ascii=False) + "\n"
+
+
+def from_json(text: str, *, origin: str) -> Experiment:
+    """Reads what `to_json` wrote.
+
+    Args:
+        text: JSON text.
+        origin: the file's name, for messages.
+
+    Returns:
+        The experiment, equal to the one that was written.
+
+    Raises:
+        ValueError: the text is no JSON, a field is unknown, missing or of another type.
+    """
+    try:
+        value = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(
+            f"{origin} is not valid JSON ({error}); it is written by training, so "
+            "restore it from a copy or train anew."
+        ) from error
+    try:
+        return _decode(value, Experiment, "experiment")
+    except ValueError as error:
+        raise ValueError(f"{origin}: {error}") from error
+
+
+def _encode(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        members = {
+            field.name: _encode(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+        }
+        return {"type": type(value).__name__, **members}
+    if isinstance(value, tuple):
+        return [_encode(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _decode(value: Any, expected: Any, where: str) -> Any:
+    """Reads ``value`` as the type ``expected``; ``where`` names the field."""
+    origin = typing.get_origin(expected)
+    if origin in (typing.Union, types.UnionType):
+        return _decode_union(value, typing.get_args(expected), where)
+    if origin is typing.Literal:
+        choices = typing.get_args(expected)
+        if value not in choices:
+            raise ValueError(f"{where} must be one of {list(choices)}, got {value!r}.")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{where} must be a list, got {value!r}.")
+        return tuple(
+            _decode(item, typing.get_args(expected)[0], where) for item in value
+        )
+    if dataclasses.is_dataclass(expected):
+        return _decode_dataclass(value, expected, where)
+    if expected is Path and isinstance(value, str):
+        return Path(value)
+    if expected is float and type(value) is int:
+        return float(value)
+    if type(value) is not expected:
+        raise ValueError(f"{where} must be a {expected.__name__}, got {value!r}.")
+    return value
+
+
+def _decode_union(value: Any, choices: tuple[Any, ...], where: str) -> Any:
+    if value is None and type(None) in choices:
+        return None
+    choices = tuple(choice for choice in choices if choice is not type(None))
+    if len(choices) == 1:
+        return _decode(value, choices[0], where)
+    names = {choice.__name__: choice for choice in choices}
+    name = value.get("type") if isinstance(value, dict) else None
+    if not isinstance(name, str) or name not in names:
+        raise ValueError(f"{where} must be one of {sorted(names)}, got {name!r}.")
+    return _decode(value, names[name], where)
+
+
+def _decode_dataclass(value: Any, expected: Any, where: str) -> Any:
+    if not isinstance(value, dict) or value.get("type") != expected.__name__:
+        raise ValueError(f"{where} must be a {expected.__name__}, got {value!r:.80}.")
+    field_types = typing.get_type_hints(expected)
+    members = {name: member for name, member in value.items() if name != "type"}
+    for name in members:
+        if name not in field_types:
+            raise ValueError(
+                f"{where} has no field {name!r}{_nearest(name, field_types)}."
+            )
+    missing = sorted(set(field_types) - set(members))
+    if missing:
+        raise ValueError(f"{where} lacks the fields {missing}.")
+    return expected(
+        **{
+            name: _decode(member, field_types[name], f"{where}.{name}")
+            for name, member in members.items()
+        }
+    )
+
+
+def _nearest(name: str, names: typing.Iterable[str]) -> str:
+    matches = difflib.get_close_matches(name, list(names), n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else "."

@@ -1,0 +1,44 @@
+"""Recurrent model with additive attention on CLDR phrases, German to English.
+
+Paper: Bahdanau, Cho and Bengio 2015, "Neural machine translation by jointly learning to
+align and translate", made small. The same model without attention:
+--model.attention none --workdir runs/quickstart_rnn_none
+Command: python train.py --config configs/quickstart_rnn.py && \
+    python eval.py --workdir runs/quickstart_rnn
+Cost: about 5 minutes on two CPU cores.
+Expected score: docs/results/first_light.md.
+"""
+
+from pathlib import Path
+
+from attnjax.config import (
+    CLDRSource,
+    DataConfig,
+    Experiment,
+    OptimizerConfig,
+    RNNConfig,
+    ScheduleConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+
+experiment = Experiment(
+    workdir=Path("runs/quickstart_rnn"),
+    data=DataConfig(
+        source=CLDRSource(),
+        tokenizer=TokenizerConfig(vocab_size=3_000),
+        bucket_lengths=(8, 16, 24, 32, 48, 64, 96, 128),
+        tokens_per_batch=1_536,
+    ),
+    model=RNNConfig(
+        embedding_width=128,
+        hidden_width=192,
+        attention_width=128,
+        attention="additive",
+        dropout=0.1,
+    ),
+    optimizer=OptimizerConfig(
+        schedule=ScheduleConfig(kind="cosine", peak=3e-3, warmup_steps=300)
+    ),
+    training=TrainingConfig(num_steps=2_500, evaluate_every=500, checkpoint_every=500),
+)
