@@ -135,6 +135,6 @@ class Scorer(nn.Module):
 
 
 def _as_row(bias: jax.Array, ndim: int) -> jax.Array:
-    """``[..., A]`` as ``[1, ..., 1, A]`` of rank `ndim`, any head axis before the row."""
+    """``[..., A]`` as ``[1, ..., 1, A]`` of rank `ndim`; a head axis stays put."""
     bias = bias[..., None, :]
     return bias.reshape((1,) * (ndim - bias.ndim) + bias.shape)

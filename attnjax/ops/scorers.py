@@ -38,7 +38,7 @@ def dot_scores(query: Array, key: Array) -> jax.Array:
 def scaled_dot_scores(query: Array, key: Array) -> jax.Array:
     """Scaled dot product, ``score = q · k / sqrt(K)`` (Vaswani et al. 2017, eq. 1).
 
-    The query is scaled, not the scores: the same value for ``T K`` products, not ``T S``.
+    The query is scaled, not the scores: ``T K`` products instead of ``T S``.
 
     Args:
         query: ``[..., T, K]``.
@@ -108,8 +108,8 @@ def _additive_scores(query: Array, key: Array, vector: Array) -> jax.Array:
 def location_scores(query: Array, table: Array, num_keys: int) -> jax.Array:
     """Positional score, ``score = (q W)[s]``, blind to what the keys contain.
 
-    The "location" of Luong et al. 2015, eq. 9: a query names the positions it wants from
-    a table of fixed length.
+    The "location" of Luong et al. 2015, eq. 9: a query names the positions it wants
+    from a table of fixed length.
 
     Args:
         query: ``[..., T, K]``.
