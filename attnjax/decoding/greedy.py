@@ -1,0 +1,94 @@
+"""Greedy search: the most probable token at every position."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens, best_continuations
+from attnjax.types import Array, PyTree, Step
+
+
+class _Progress(NamedTuple):
+    position: jax.Array
+    last: jax.Array  # [B]
+    tokens: jax.Array  # [B, L]
+    lengths: jax.Array  # [B]
+    log_probabilities: jax.Array  # [B]
+    finished: jax.Array  # [B]
+    state: PyTree
+
+
+def greedy_search(
+    step: Step,
+    state: PyTree,
+    limits: Array,
+    *,
+    special: SpecialTokens,
+    max_tokens: int,
+) -> Hypotheses:
+    r"""Takes $y_t = \arg\max_c p(c \mid y_{<t})$ until ``</s>`` or the limit.
+
+    Pure, to be compiled by the caller; the loop ends as soon as every row has ended.
+
+    Args:
+        step: Gives the next token's logits.
+        state: What `step` starts from, every leaf ``[B, ...]``.
+        limits: ``[B]`` the most tokens that each row may generate, ``</s>`` included;
+            cut to ``max_tokens``. A row of limit 0 costs nothing and stays empty.
+        special: The ids of the vocabulary.
+        max_tokens: L, the static size of the output.
+
+    Returns:
+        One hypothesis per row (J = 1), whose score is its log-probability.
+    """
+    row_limits = jnp.clip(jnp.asarray(limits, jnp.int32), 0, max_tokens)
+    (batch_size,) = row_limits.shape
+
+    def running(progress: _Progress) -> jax.Array:
+        # A dead end adds no token, so that the length falls behind the position.
+        return (
+            ~progress.finished
+            & (progress.lengths == progress.position)
+            & (progress.position < row_limits)
+        )
+
+    def advance(progress: _Progress) -> _Progress:
+        logits_bc, next_state = step(progress.state, progress.last)
+        best_b1, ids_b1 = best_continuations(logits_bc, 1, special)
+        # Where every token is impossible, the row ends here, unfinished.
+        alive = running(progress) & ~jnp.isneginf(best_b1[:, 0])
+        last = jnp.where(alive, ids_b1[:, 0], special.pad_id)
+        return _Progress(
+            position=progress.position + 1,
+            last=last,
+            tokens=progress.tokens.at[:, progress.position].set(last),
+            lengths=progress.lengths + alive,
+            log_probabilities=progress.log_probabilities
+            + jnp.where(alive, best_b1[:, 0], 0.0),
+            finished=progress.finished | (alive & (last == special.eos_id)),
+            state=next_state,
+        )
+
+    end = jax.lax.while_loop(
+        lambda progress: jnp.any(running(progress)),
+        advance,
+        _Progress(
+            position=jnp.int32(0),
+            last=jnp.full(batch_size, special.bos_id, jnp.int32),
+            tokens=jnp.full((batch_size, max_tokens), special.pad_id, jnp.int32),
+            lengths=jnp.zeros(batch_size, jnp.int32),
+            log_probabilities=jnp.zeros(batch_size, jnp.float32),
+            finished=jnp.zeros(batch_size, bool),
+            state=state,
+        ),
+    )
+    return Hypotheses(
+        tokens=end.tokens[:, None, :],
+        lengths=end.lengths[:, None],
+        log_probabilities=end.log_probabilities[:, None],
+        scores=end.log_probabilities[:, None],
+        finished=end.finished[:, None],
+    )
