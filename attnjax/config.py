@@ -42,8 +42,8 @@ class CLDRSource:
     """Phrases of the Unicode CLDR in two locales (package babel); needs no download."""
 
     train_pairs: int = 40_000  # distinct sentence pairs
-    valid_pairs: int = 1_000
-    test_pairs: int = 1_000
+    valid_pairs: int = 1_000  # pairs that are not among the training pairs
+    test_pairs: int = 1_000  # pairs that are in neither of the two
     max_words: int = 60  # the longest sentence, in words of the source side
     seed: int = 0  # of the generator, apart from the training seed
 
@@ -72,14 +72,15 @@ class TFDSSource:
     data_dir: Path | None = None  # prepared sets; None means ~/tensorflow_datasets
     manual_dir: Path | None = None  # archives that were downloaded by hand
     train_split: str = "train"  # slices such as train[:10%] are allowed
-    valid_split: str = "validation"
-    test_split: str = "test"
+    valid_split: str = "validation"  # scored during training
+    test_split: str = "test"  # scored by eval.py
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
     """How text becomes tokens; trained on training pairs, kept in the run folder."""
 
+    # subwords of SentencePiece (bpe, unigram), words between spaces, or characters
     kind: Literal["bpe", "unigram", "word", "char"] = "bpe"
     vocab_size: int = 8_000  # of each vocabulary; an upper bound for word and char
     joint: bool = True  # one vocabulary for both languages
@@ -100,12 +101,13 @@ class TokenizerConfig:
 class DataConfig:
     """Where sentence pairs come from and how they are batched."""
 
+    # CLDR, text files or tensorflow-datasets; its class is chosen in the config file
     source: CLDRSource | TextFilesSource | TFDSSource
     source_language: str = "de"  # translate from
     target_language: str = "en"  # translate to
     tokenizer: TokenizerConfig = TokenizerConfig()
+    # tokens per side, </s> included; longer training pairs are dropped and counted
     bucket_lengths: tuple[int, ...] = (8, 12, 16, 24, 32, 48, 64, 96, 128)
-    # ^ tokens per side, </s> included; longer training pairs are dropped and counted
     tokens_per_batch: int = 4_096  # padded tokens of the longer side, over all devices
     rows_multiple: int = 8  # rows of each batch are a multiple of this
     packing: bool = False  # several pairs in one row of the longest bucket length
@@ -138,19 +140,19 @@ class TransformerConfig:
     """The encoder-decoder of Vaswani et al. 2017, "Attention is all you need"."""
 
     width: int = 512  # d_model
-    num_heads: int = 8
+    num_heads: int = 8  # of every attention; each has width / num_heads
     feed_forward_width: int = 2_048  # d_ff
-    encoder_layers: int = 6
-    decoder_layers: int = 6
+    encoder_layers: int = 6  # blocks of self-attention and feed-forward
+    decoder_layers: int = 6  # blocks of self-attention, cross-attention, feed-forward
     dropout: float = 0.1  # of sublayer outputs and embeddings
     attention_dropout: float = 0.0  # of the attention weights
     feed_forward_dropout: float = 0.0  # of the hidden feed-forward units
-    activation: Literal["relu", "gelu", "swish"] = "relu"
+    activation: Literal["relu", "gelu", "swish"] = "relu"  # of the feed-forward units
     norm_position: Literal["pre", "post"] = "post"  # layer norm before or after
+    # sinusoids: sine and cosine in turn (the paper) or in two halves (Marian)
     positions: Literal["interleaved", "halves"] = "interleaved"
-    # ^ sinusoids: sine and cosine in turn (the paper) or in two halves (Marian)
+    # all: one table for source, target and output; decoder: for target and output
     tied_embeddings: Literal["all", "decoder", "none"] = "all"
-    # ^ "all": one table for source, target and output; "decoder": target and output
     scorer: ScorerName = "scaled_dot"  # of every multi-head attention
     max_source_tokens: int = 256  # table size of the location scorer, not a limit else
     remat: bool = False  # recompute layers in the backward pass to save memory
@@ -178,19 +180,19 @@ class TransformerConfig:
 class RNNConfig:
     """Recurrent sequence-to-sequence models: Sutskever, Bahdanau, Luong."""
 
-    cell: Literal["gru", "lstm"] = "gru"
-    embedding_width: int = 256
+    cell: Literal["gru", "lstm"] = "gru"  # the recurrent unit of encoder and decoder
+    embedding_width: int = 256  # of source and target tokens
     hidden_width: int = 256  # of the decoder, and of each encoder direction
-    encoder_layers: int = 1
-    decoder_layers: int = 1
-    bidirectional: bool = True
-    attention: AttentionName = "additive"
+    encoder_layers: int = 1  # recurrent layers
+    decoder_layers: int = 1  # recurrent layers
+    bidirectional: bool = True  # the encoder reads from both ends
+    attention: AttentionName = "additive"  # the scorer; none is a plain seq2seq model
     attention_width: int = 256  # of the additive scorer
+    # the state that attends: before reading the token (Bahdanau), or after it (Luong)
     query: Literal["previous", "current"] = "previous"
-    # ^ "previous": the state before reading the token (Bahdanau); "current": the one
-    # after it (Luong)
     input_feeding: bool = False  # feed the attentional vector back (Luong, sec. 3.3)
     dropout: float = 0.2  # of embeddings, between layers and before the logits
+    # all: one table for source, target and output; decoder: for target and output
     tied_embeddings: Literal["all", "decoder", "none"] = "none"
     max_source_tokens: int = 256  # table size of the location scorer, not a limit else
 
@@ -216,6 +218,7 @@ class RNNConfig:
 class ScheduleConfig:
     """The learning rate of update 1, 2, ...; the peak is at update = warmup_steps."""
 
+    # after the warm-up: noam and rsqrt fall as 1/sqrt(update), cosine to `final`
     kind: Literal["noam", "rsqrt", "cosine", "constant"] = "rsqrt"
     peak: float = 1e-3  # learning rate at its highest; noam: the factor, 1 in the paper
     warmup_steps: int = 1_000  # updates of linear warm-up; 0 or 1 means none
@@ -234,10 +237,10 @@ class ScheduleConfig:
 class OptimizerConfig:
     """The update rule."""
 
-    kind: Literal["adam", "adamw", "adafactor"] = "adam"
-    beta1: float = 0.9
-    beta2: float = 0.98
-    epsilon: float = 1e-9
+    kind: Literal["adam", "adamw", "adafactor"] = "adam"  # the algorithm
+    beta1: float = 0.9  # decay of the mean gradient (adam, adamw)
+    beta2: float = 0.98  # decay of the mean squared gradient (adam, adamw)
+    epsilon: float = 1e-9  # added to the root of the mean square (adam, adamw)
     weight_decay: float = 0.0  # adamw: of matrices only, not of biases and norms
     clip_norm: float | None = 1.0  # global gradient norm above which it is scaled
     schedule: ScheduleConfig = ScheduleConfig()

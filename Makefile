@@ -1,0 +1,33 @@
+# `make demo` trains, evaluates and translates; `make test` runs every check.
+# Each sets up the virtual environment by itself; PYTHON chooses the interpreter.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+RUN ?= runs/quickstart
+
+.PHONY: demo test lint clean
+
+demo: $(READY)
+	$(BIN)/python train.py --config configs/quickstart.py --workdir $(RUN)
+	$(BIN)/python eval.py --workdir $(RUN)
+	printf '%s\n' '25. Oktober 1942' 'Dänemark, Finnland und Schweden' 'vor 3 Wochen' \
+		| $(BIN)/attnjax translate --workdir $(RUN)
+
+test: $(READY) lint
+	$(BIN)/python -m pytest -n auto -q
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+$(READY): requirements.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,279 @@
+"""The composition root: a config becomes data, model, optimiser, task and loop.
+
+Nothing else in the package knows all of these. A run lives in one folder:
+
+====================  =======================================================
+``config.json``       the resolved experiment
+``tokenizer/``        the trained tokenizers
+``checkpoints/``      the latest and the best states
+``metrics.jsonl``     one line per log point and validation
+``tensorboard/``      the same numbers for TensorBoard
+``evaluation/``       translations and scores, from ``eval.py``
+``pictures/``         attention heatmaps and the learning curve
+====================  =======================================================
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from attnjax import config_json
+from attnjax.config import Experiment, TransformerConfig
+from attnjax.data.corpus import ParallelCorpus, load_corpora
+from attnjax.data.pipeline import training_batches
+from attnjax.data.tokenizers import (
+    TokenizerPair,
+    load_tokenizers,
+    save_tokenizers,
+    train_tokenizers,
+)
+from attnjax.models.rnn import RNNSeq2Seq
+from attnjax.models.transformer import Transformer
+from attnjax.tasks.translation import TranslationTask, ValidationSet
+from attnjax.tasks.translator import Translator
+from attnjax.training.checkpoints import Checkpoints
+from attnjax.training.loop import TrainResult
+from attnjax.training.loop import train as run_loop
+from attnjax.training.optimizers import make_optimizer
+from attnjax.training.state import init_state
+from attnjax.types import Variables
+
+logger = logging.getLogger(__name__)
+
+# What may differ when a run is continued: it changes neither the weights' shapes nor
+# the meaning of what was already trained.
+_FREE_SECTIONS = ("training", "decoding", "evaluation", "workdir")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """Names of the files in a run folder."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved experiment as JSON."""
+        return self.path / "config.json"
+
+    @property
+    def tokenizer(self) -> Path:
+        """The folder of the tokenizers."""
+        return self.path / "tokenizer"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        """The log, one JSON object a line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def evaluation(self) -> Path:
+        """The folder of translations and scores."""
+        return self.path / "evaluation"
+
+    @property
+    def pictures(self) -> Path:
+        """The folder of heatmaps and curves."""
+        return self.path / "pictures"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainedRun:
+    """A run folder, opened for use.
+
+    Attributes:
+        folder: where it is.
+        experiment: its resolved config.
+        translator: model and tokenizers behind a function.
+        variables: of the chosen checkpoint.
+        step: of the chosen checkpoint.
+    """
+
+    folder: RunFolder
+    experiment: Experiment
+    translator: Translator
+    variables: Variables
+    step: int
+
+    def corpus(self, split: Literal["valid", "test"]) -> ParallelCorpus:
+        """The validation or test set that the experiment names."""
+        return load_corpora(self.experiment.data)[split]
+
+
+def train(experiment: Experiment) -> TrainResult:
+    """Trains, or continues the run that its folder holds.
+
+    Args:
+        experiment: the whole description; ``experiment.workdir`` is the run folder.
+
+    Returns:
+        What the loop reports: steps done, best score, whether it was interrupted.
+
+    Raises:
+        ValueError: the folder holds a run of another experiment, or the data is unfit.
+    """
+    folder = RunFolder(experiment.workdir)
+    _claim(folder, experiment)
+    corpora = load_corpora(experiment.data)
+    tokenizers = _tokenizers(folder, corpora["train"], experiment)
+    model = build_model(experiment, tokenizers)
+    decoding = dataclasses.replace(
+        experiment.decoding, beam_size=experiment.evaluation.beam_size
+    )
+    task = _task(experiment, Translator(model, tokenizers, decoding), corpora["valid"])
+    batches = training_batches(
+        corpora["train"],
+        tokenizers,
+        experiment.data,
+        seed=experiment.seed,
+        process_index=jax.process_index(),
+        process_count=jax.process_count(),
+    )
+    return run_loop(
+        task,
+        make_optimizer(experiment.optimizer, experiment.training.num_steps),
+        batches,
+        experiment.training,
+        seed=experiment.seed,
+        workdir=folder.path,
+    )
+
+
+def open_run(
+    workdir: Path,
+    *,
+    checkpoint: Literal["best", "latest"] | int = "best",
+    search: Mapping[str, Any] | None = None,
+) -> TrainedRun:
+    """Rebuilds a trained model from its run folder alone.
+
+    Args:
+        workdir: the run folder.
+        checkpoint: which one: the best by validation score, the latest, or a step.
+        search: fields of `DecodingConfig` that replace the experiment's own.
+
+    Returns:
+        The model, ready to translate.
+
+    Raises:
+        ValueError: the folder is missing, holds no checkpoint, or is damaged.
+    """
+    folder = RunFolder(workdir)
+    if not folder.config.is_file():
+        raise ValueError(
+            f"{workdir} is not a run folder (it has no config.json); train first: "
+            f"python train.py --config FILE --workdir {workdir}"
+        )
+    experiment = read_config(folder)
+    tokenizers = load_tokenizers(folder.tokenizer)
+    model = build_model(experiment, tokenizers)
+    decoding = dataclasses.replace(experiment.decoding, **(search or {}))
+    translator = Translator(model, tokenizers, decoding)
+    target = jax.eval_shape(functools.partial(_fresh_state, experiment, translator))
+    checkpoints = Checkpoints(
+        folder.checkpoints, keep=experiment.training.keep_checkpoints
+    )
+    state, _ = checkpoints.restore(checkpoint, target)
+    variables = {"params": state.params, **state.model_state}
+    return TrainedRun(
+        folder=folder,
+        experiment=experiment,
+        translator=translator,
+        variables=variables,
+        step=int(state.step),
+    )
+
+
+def build_model(experiment: Experiment, tokenizers: TokenizerPair) -> nn.Module:
+    """The linen module that the config describes, sized to the vocabularies."""
+    config = experiment.model
+    family = Transformer if isinstance(config, TransformerConfig) else RNNSeq2Seq
+    return family(
+        config,
+        source_size=tokenizers.source.size,
+        target_size=tokenizers.target.size,
+        dtype=jnp.dtype(experiment.training.precision),
+    )
+
+
+def read_config(folder: RunFolder) -> Experiment:
+    """The resolved experiment of a run folder."""
+    text = folder.config.read_text(encoding="utf-8")
+    return config_json.from_json(text, origin=str(folder.config))
+
+
+def differing_fields(old: Any, new: Any, name: str = "") -> Iterator[str]:
+    """Lists ``section.field: old -> new`` where two configs differ."""
+    if dataclasses.is_dataclass(old) and type(old) is type(new):
+        for field in dataclasses.fields(old):
+            yield from differing_fields(
+                getattr(old, field.name),
+                getattr(new, field.name),
+                f"{name}.{field.name}".lstrip("."),
+            )
+    elif old != new:
+        yield f"{name}: {old} -> {new}"
+
+
+def _claim(folder: RunFolder, experiment: Experiment) -> None:
+    """Makes the run folder this experiment's, or refuses another one's."""
+    if folder.config.exists():
+        changed = [
+            difference
+            for difference in differing_fields(read_config(folder), experiment)
+            if not difference.startswith(_FREE_SECTIONS)
+        ]
+        if changed:
+            raise ValueError(
+                f"{folder.path} holds a run with another config "
+                f"({'; '.join(changed)}); choose another --workdir, or delete it."
+            )
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.config.write_text(config_json.to_json(experiment), encoding="utf-8")
+
+
+def _tokenizers(
+    folder: RunFolder, corpus: ParallelCorpus, experiment: Experiment
+) -> TokenizerPair:
+    """The run folder's tokenizers, trained now if it has none."""
+    if not folder.tokenizer.exists():
+        logger.info("training the tokenizer on %d pairs", len(corpus))
+        tokenizers = train_tokenizers(corpus, experiment.data.tokenizer)
+        save_tokenizers(tokenizers, folder.tokenizer)
+    return load_tokenizers(folder.tokenizer)
+
+
+def _task(
+    experiment: Experiment, translator: Translator, corpus: ParallelCorpus
+) -> TranslationTask:
+    """The translation task with its validation set."""
+    tokenizers = translator.tokenizers
+    most = experiment.evaluation.max_pairs
+    return TranslationTask(
+        translator,
+        ValidationSet(
+            pairs=[
+                (tokenizers.source.encode(source), tokenizers.target.encode(target))
+                for source, target in zip(corpus.source, corpus.target, strict=True)
+            ],
+            sources=corpus.source[:most],
+            references=corpus.target[:most],
+            target_language=experiment.data.target_language,
+        ),
+        label_smoothing=experiment.training.label_smoothing,
+        tokens_per_batch=experiment.data.tokens_per_batch,
+    )

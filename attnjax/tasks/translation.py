@@ -1,0 +1,140 @@
+"""Translation as a task: loss, metrics and validation of any `Seq2Seq` model.
+
+The trainer sees an `attnjax.types.Task` and never the model; the task calls the model
+through its linen methods alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from attnjax.data.batching import pair_batches
+from attnjax.evaluation.bleu import corpus_scores
+from attnjax.tasks.translator import Translator
+from attnjax.training.losses import cross_entropy
+from attnjax.types import Array, Metrics, PairBatch, PyTree, Ratio, Tokens, Variables
+
+
+class ValidationSet(NamedTuple):
+    """What validation during training looks at.
+
+    Attributes:
+        pairs: token ids of all pairs, for the loss.
+        sources: the first source lines, which are translated.
+        references: their references.
+        target_language: chooses the tokenizer of BLEU.
+    """
+
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
+    sources: Sequence[str]
+    references: Sequence[str]
+    target_language: str
+
+
+class TranslationTask:
+    """Implements `attnjax.types.Task` for sentence pairs."""
+
+    unit = "target tokens"
+    score = "bleu"
+
+    def __init__(
+        self,
+        translator: Translator,
+        validation: ValidationSet,
+        *,
+        label_smoothing: float,
+        tokens_per_batch: int,
+        place: Callable[[PyTree], PyTree] = lambda batch: batch,
+    ) -> None:
+        """Binds the model to its loss and its validation set.
+
+        Args:
+            translator: holds the model; translates the validation sources.
+            validation: see `ValidationSet`.
+            label_smoothing: mass spread over all classes in the training loss.
+            tokens_per_batch: padded tokens of a validation batch.
+            place: puts a batch on the devices; by default jax does.
+        """
+        self.model: nn.Module = translator.model
+        self._translator = translator
+        self._validation = validation
+        self._label_smoothing = label_smoothing
+        self._tokens_per_batch = tokens_per_batch
+        self._place = place
+        self._validation_loss = jax.jit(functools.partial(self.loss, train=False))
+
+    def init(self, rng: Array) -> Variables:
+        """Fresh variables of the model."""
+        example = Tokens(np.ones((1, 2), np.int32), np.ones((1, 2), bool))
+        initialise = functools.partial(self.model.init, train=False)
+        return jax.jit(initialise)(rng, example, example)
+
+    def loss(
+        self, variables: Variables, batch: PairBatch, rng: Array, *, train: bool
+    ) -> tuple[Metrics, Variables]:
+        """Label-smoothed cross-entropy of the target, summed over real tokens.
+
+        Args:
+            variables: of the model.
+            batch: sentence pairs.
+            rng: of dropout.
+            train: whether dropout and smoothing apply.
+
+        Returns:
+            ``loss``, ``nll`` (both in nats) and ``accuracy``, each with the number of
+            real target tokens as its count, and the collections other than parameters.
+        """
+        collections = [name for name in variables if name != "params"]
+        decoded, updated = self.model.apply(
+            variables,
+            batch.source,
+            batch.inputs,
+            train=train,
+            rngs={"dropout": rng},
+            mutable=collections if train else [],
+        )
+        sums = cross_entropy(
+            decoded.logits,
+            batch.labels,
+            batch.weights,
+            smoothing=self._label_smoothing if train else 0.0,
+        )
+        count = jnp.sum(batch.weights)
+        metrics = {
+            "loss": Ratio(sums.loss, count),
+            "nll": Ratio(sums.nll, count),
+            "accuracy": Ratio(sums.correct, count),
+        }
+        return metrics, updated
+
+    def evaluate(self, variables: Variables) -> Mapping[str, float]:
+        """Validation loss (nats a token), perplexity, accuracy and sacreBLEU."""
+        rng = jax.random.key(0)  # dropout is off
+        totals: dict[str, np.ndarray] = {}
+        for batch in pair_batches(
+            self._validation.pairs, tokens_per_batch=self._tokens_per_batch
+        ):
+            metrics, _ = self._validation_loss(variables, self._place(batch), rng)
+            for name, ratio in jax.device_get(metrics).items():
+                totals[name] = totals.get(name, 0.0) + np.array(ratio, np.float64)
+        means = {name: total / count for name, (total, count) in totals.items()}
+        translations = self._translator.translate(variables, self._validation.sources)
+        scores = corpus_scores(
+            translations.texts,
+            self._validation.references,
+            target_language=self._validation.target_language,
+        )
+        return {
+            "loss": float(means["nll"]),
+            "perplexity": float(np.exp(min(means["nll"], 50.0))),
+            "accuracy": float(means["accuracy"]),
+            "bleu": scores.bleu,
+            "chrf": scores.chrf,
+        }

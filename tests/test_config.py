@@ -1,0 +1,155 @@
+"""Configs are checked at birth, explained by --help, and survive JSON."""
+
+import dataclasses
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnjax import config, config_json
+from attnjax.cli import main, read_experiment
+from attnjax.config import (
+    CLDRSource,
+    DataConfig,
+    Experiment,
+    RNNConfig,
+    TokenizerConfig,
+    TransformerConfig,
+)
+
+ROOT = Path(__file__).parents[1]
+CONFIGS = sorted((ROOT / "configs").glob("*.py"))
+
+
+def experiment(**changes) -> Experiment:
+    fields = {
+        "data": DataConfig(source=CLDRSource()),
+        "model": RNNConfig(),
+        **changes,
+    }
+    return Experiment(**fields)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_is_an_experiment_with_a_full_docstring(path):
+    made = read_experiment(path)
+    assert made.workdir == Path("runs") / path.stem
+    document = runpy.run_path(str(path))["__doc__"]
+    for heading in ("Paper:", "Command:", "Cost:", "Expected score:"):
+        assert heading in document, heading
+    assert f"configs/{path.name}" in document
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_survives_json(path):
+    made = read_experiment(path)
+    text = config_json.to_json(made)
+    assert config_json.from_json(text, origin="config.json") == made
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"beam_size"', '"beam_sise"', "beam_size"),
+        ('"adam"', '"adm"', "must be one of"),
+        ('"patience": null', '"patience": "soon"', "must be a"),
+        ('"RNNConfig"', '"CNNConfig"', "must be one of"),
+        ('"seed": 0,\n  "workdir"', '"workdir"', "lacks the fields ['seed']"),
+        ("{", "", "not valid JSON"),
+        ('"hidden_width": 256', '"hidden_width": -1', "greater than 0"),
+    ],
+)
+def test_a_damaged_config_is_refused_with_its_field(old, new, message):
+    text = config_json.to_json(experiment())
+    damaged = text.replace(old, new, 1)
+    assert damaged != text
+    with pytest.raises(ValueError, match="config.json") as error:
+        config_json.from_json(damaged, origin="config.json")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TransformerConfig(width=10, num_heads=3), "width=9 would fit"),
+        (lambda: TransformerConfig(dropout=1.0), r"\[0, 1\)"),
+        (lambda: RNNConfig(input_feeding=True), "query='current'"),
+        (
+            lambda: RNNConfig(input_feeding=True, query="current", attention="none"),
+            "needs an attention",
+        ),
+        (lambda: DataConfig(source=CLDRSource(), bucket_lengths=(8, 4)), "rising"),
+        (
+            lambda: DataConfig(source=CLDRSource(), tokens_per_batch=10),
+            "1024 would do",
+        ),
+        (
+            lambda: DataConfig(source=CLDRSource(), target_language="de"),
+            "two languages",
+        ),
+        (
+            lambda: experiment(data=DataConfig(source=CLDRSource(), packing=True)),
+            "packing",
+        ),
+        (
+            lambda: experiment(
+                data=DataConfig(
+                    source=CLDRSource(), tokenizer=TokenizerConfig(joint=False)
+                ),
+                model=TransformerConfig(),
+            ),
+            "one vocabulary",
+        ),
+    ],
+)
+def test_an_impossible_config_is_refused_at_birth(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_help_explains_every_field(capsys):
+    for name in ("quickstart", "quickstart_rnn", "wmt_big", "text_files"):
+        with pytest.raises(SystemExit) as stop:
+            main(["train", "--config", str(ROOT / f"configs/{name}.py"), "--help"])
+        assert stop.value.code == 0
+        lines = [line.strip("│ ") for line in capsys.readouterr().out.split("\n")]
+        options = [i for i, line in enumerate(lines) if re.match(r"--\w", line)]
+        assert len(options) > 30
+        for index in options:
+            help_line = lines[index + 1]
+            assert not help_line.startswith(("(default", "--")), lines[index]
+
+
+def test_a_typo_names_the_nearest_field(capsys):
+    config_file = str(ROOT / "configs/quickstart.py")
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--config", config_file, "--training.num-stps", "3"])
+    assert stop.value.code != 0
+    assert "--training.num-steps" in capsys.readouterr().err
+
+
+def test_every_dataclass_is_frozen_and_keyword_only():
+    sections = [
+        value
+        for value in vars(config).values()
+        if dataclasses.is_dataclass(value) and value.__module__ == config.__name__
+    ]
+    assert len(sections) >= 12
+    for section in sections:
+        assert section.__dataclass_params__.frozen, section
+        assert all(field.kw_only for field in dataclasses.fields(section)), section
+
+
+def test_importing_attnjax_does_not_import_tensorflow_or_touch_jax_settings():
+    program = (
+        "import sys, jax\n"
+        "before = dict(jax.config.values)\n"
+        "import attnjax.experiment, attnjax.report, attnjax.cli\n"
+        "assert dict(jax.config.values) == before\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
