@@ -261,9 +261,8 @@ class TrainingConfig:
     num_steps: int = 10_000  # optimiser updates
     accumulate_steps: int = 1  # batches per update
     label_smoothing: float = 0.1  # mass spread evenly over all classes
-    precision: Literal["float32", "bfloat16"] = (
-        "float32"  # of compute; weights: float32
-    )
+    # of the computation; weights, softmax, norms and loss stay float32
+    precision: Literal["float32", "bfloat16"] = "float32"
     log_every: int = 50  # steps between log lines
     evaluate_every: int = 500  # steps between validations
     checkpoint_every: int = 500  # steps between checkpoints
