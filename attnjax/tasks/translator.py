@@ -16,9 +16,8 @@ from flax import linen as nn
 from attnjax.config import DecodingConfig
 from attnjax.data.batching import evaluation_batches, forced_batch
 from attnjax.data.tokenizers import TokenizerPair
-from attnjax.decoding.beam import beam_search, repeat_for_beams
-from attnjax.decoding.greedy import greedy_search
-from attnjax.decoding.hypotheses import Hypotheses
+from attnjax.decoding.beam import BeamSettings, beam_search, repeat_for_beams
+from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
 from attnjax.types import PairBatch, PyTree, Tokens, Variables
 
 logger = logging.getLogger(__name__)
@@ -183,22 +182,16 @@ def _search(
     def step(state: PyTree, tokens: jax.Array) -> tuple[jax.Array, PyTree]:
         return model.apply(variables, constants, state, tokens, method="step")
 
-    search = greedy_search
-    if config.beam_size > 1:
-        search = functools.partial(
-            beam_search,
-            beam_size=config.beam_size,
-            length_penalty=config.length_penalty,
-        )
-    return search(
+    target = tokenizers.target
+    return beam_search(
         step,
         state,
-        batch_size=source.ids.shape[0],
-        bos_id=tokenizers.target.bos_id,
-        eos_id=tokenizers.target.eos_id,
-        pad_id=tokenizers.target.pad_id,
+        jnp.sum(source.valid, axis=-1) + config.max_extra_tokens,
+        special=SpecialTokens(target.pad_id, target.bos_id, target.eos_id),
         max_tokens=max_tokens,
-        limits=jnp.sum(source.valid, axis=-1) + config.max_extra_tokens,
+        settings=BeamSettings(
+            beam_size=config.beam_size, length_penalty=config.length_penalty
+        ),
     )
 
 
