@@ -8,8 +8,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from attnjax.decoding.continuations import best_continuations
 from attnjax.decoding.greedy import greedy_search
-from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens, best_continuations
+from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
 from attnjax.types import Array, PyTree, Step
 
 
@@ -197,9 +198,7 @@ def _start(
     )
 
 
-def _extend(
-    progress: _Progress, logits: jax.Array, special: SpecialTokens
-) -> _Candidates:
+def _extend(progress: _Progress, logits: Array, special: SpecialTokens) -> _Candidates:
     batch_size, beam_size = progress.last.shape
     # No row can place more than 2J of one live hypothesis among its best 2J, so the
     # ranking of all J * C extensions needs only these.

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens, best_continuations
+from attnjax.decoding.continuations import best_continuations
+from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
 from attnjax.types import Array, PyTree, Step
 
 

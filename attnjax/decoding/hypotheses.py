@@ -1,12 +1,8 @@
-"""What every search takes and returns, and the one place where logits are ranked."""
+"""What every search takes and returns."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
-import jax
-import jax.numpy as jnp
-import numpy as np
 
 from attnjax.types import Array
 
@@ -45,38 +41,3 @@ class Hypotheses(NamedTuple):
     log_probabilities: Array
     scores: Array
     finished: Array
-
-
-def best_continuations(
-    logits: Array, count: int, special: SpecialTokens
-) -> tuple[jax.Array, jax.Array]:
-    r"""The most probable next tokens, without ``<pad>`` and ``<s>``.
-
-    $\log p_c = z_c - \log \sum_{c'} \exp z_{c'}$ in float32. The sum runs over *all*
-    classes: forbidding a token does not make the others more probable, so that the sums
-    that a search reports are those of scoring its output by teacher forcing.
-
-    Args:
-        logits: ``[N, C]``; -inf is legal and means impossible.
-        count: How many, at most C.
-        special: The ids of the vocabulary.
-
-    Returns:
-        Log-probabilities and int32 ids, both ``[N, count]``, falling; of equal ones the
-        lower id comes first. Impossible tokens have -inf.
-    """
-    logits_nc = jnp.asarray(logits, jnp.float32)
-    log_total_n1 = jax.nn.logsumexp(logits_nc, axis=-1, keepdims=True)
-    allowed_1c = np.ones((1, logits_nc.shape[-1]), dtype=bool)
-    allowed_1c[:, list({special.pad_id, special.bos_id} - {special.eos_id})] = False
-    allowed_logits_nc = jnp.where(allowed_1c, logits_nc, -jnp.inf)
-    if count == 1:
-        ids_nk = jnp.argmax(allowed_logits_nc, axis=-1, keepdims=True)
-        best_nk = jnp.take_along_axis(allowed_logits_nc, ids_nk, axis=-1)
-    else:
-        best_nk, ids_nk = jax.lax.top_k(allowed_logits_nc, count)
-    # A row of nothing but -inf would give -inf + inf = NaN.
-    log_probabilities_nk = jnp.where(
-        jnp.isneginf(best_nk), -jnp.inf, best_nk - log_total_n1
-    )
-    return log_probabilities_nk, ids_nk.astype(jnp.int32)
