@@ -1,0 +1,207 @@
+"""The Transformer of Vaswani et al. 2017, "Attention is all you need"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from attnjax.config import TransformerConfig
+from attnjax.layers.dropout import Dropout
+from attnjax.layers.embedding import Embedding
+from attnjax.layers.transformer import Decoder, Encoder
+from attnjax.ops.positions import sinusoids
+from attnjax.types import Array, Decoded, Encoded, Mask, PyTree, Tokens
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder of attention and feed-forward layers; see `types.Seq2Seq`.
+
+    Post-norm stacks end as in the paper, pre-norm stacks in one more layer norm. The
+    attention weights of every layer and head are always returned, under names such as
+    "encoder/layer_0/self" and "decoder/layer_1/cross": a compiled function that does
+    not read them does not keep them.
+
+    Attributes:
+        config: sizes, rates and variants.
+        source_size: number of source tokens.
+        target_size: number of target tokens.
+        dtype: of the computation; parameters, softmax and norms are float32.
+
+    Raises:
+        ValueError: at construction, if one table is to serve vocabularies of two sizes.
+    """
+
+    config: TransformerConfig
+    source_size: int
+    target_size: int
+    dtype: Any = jnp.float32
+
+    def __post_init__(self) -> None:
+        """Checks the vocabulary sizes."""
+        tied = self.config.tied_embeddings
+        if tied == "all" and self.source_size != self.target_size:
+            raise ValueError(
+                "tied_embeddings='all' needs one vocabulary for source and target, got "
+                f"{self.source_size} and {self.target_size} tokens; use 'decoder' or "
+                "'none'."
+            )
+        super().__post_init__()
+
+    def setup(self) -> None:
+        """Makes the embeddings and stacks."""
+        config = self.config
+        if config.tied_embeddings == "all":
+            self.embedding = self._table(self.target_size)
+        else:
+            self.source_embedding = self._table(self.source_size)
+            self.target_embedding = self._table(self.target_size)
+        if config.tied_embeddings == "none":
+            self.output_embedding = self._table(self.target_size)
+        final_norm = config.norm_position == "pre"
+        self.encoder = Encoder(config, final_norm, dtype=self.dtype)
+        self.decoder = Decoder(config, final_norm, dtype=self.dtype)
+        self.embedding_dropout = Dropout(config.dropout)
+
+    def __call__(self, source: Tokens, inputs: Tokens, *, train: bool) -> Decoded:
+        """``decode(encode(source), inputs)``, which is how training runs it."""
+        return self.decode(self.encode(source, train=train), inputs, train=train)
+
+    def encode(self, source: Tokens, *, train: bool) -> Encoded:
+        """Encodes source sentences.
+
+        Args:
+            source: ``[B, S]`` tokens, padded or packed.
+            train: whether dropout acts.
+
+        Returns:
+            Their states ``[B, S, D]`` and self-attention weights ``[B, H, S, S]``.
+        """
+        table = self._tables()["source"]
+        x = self._embed(table, source, train=train)
+        states, attention = self.encoder(x, _attends(source, source), train=train)
+        return Encoded(states, source, None, _prefixed("encoder", attention))
+
+    def decode(self, encoded: Encoded, inputs: Tokens, *, train: bool) -> Decoded:
+        """Scores the next token at every position of given targets.
+
+        Args:
+            encoded: the encoded sources.
+            inputs: ``[B, T]`` decoder inputs, padded or packed as the sources are.
+            train: whether dropout acts.
+
+        Returns:
+            Logits ``[B, T, C]`` and the attention weights.
+        """
+        # Padding lies to the right of every real position: being causal excludes it.
+        self_mask = Mask(
+            causal=True, query_segments=inputs.segments, key_segments=inputs.segments
+        )
+        x, attention = self.decoder(
+            self._embed(self._tables()["target"], inputs, train=train),
+            encoded.states,
+            self_mask,
+            _attends(inputs, encoded.source),
+            train=train,
+        )
+        logits = self._tables()["output"].logits(x)
+        return Decoded(logits, _prefixed("decoder", attention))
+
+    def begin(self, encoded: Encoded, max_tokens: int) -> tuple[PyTree, PyTree]:
+        """Prepares for `step`.
+
+        Args:
+            encoded: the encoded sources, not packed.
+            max_tokens: the most steps that will be taken.
+
+        Returns:
+            Constants (projected keys and values of the source and its mask) and the
+            state (caches and the position of each row).
+
+        Raises:
+            ValueError: if the sources are packed.
+        """
+        if encoded.source.segments is not None:
+            raise ValueError(
+                "stepwise decoding needs one sentence per row, got packed sources; "
+                "encode them unpacked."
+            )
+        memories, caches = self.decoder.begin(encoded.states, max_tokens)
+        position = jnp.zeros(encoded.states.shape[0], jnp.int32)
+        constants = {"memories": memories, "valid": encoded.source.valid}
+        return constants, {"caches": caches, "position": position}
+
+    def step(
+        self, constants: PyTree, state: PyTree, tokens: Array
+    ) -> tuple[Array, PyTree]:
+        """Scores the next token after one more token.
+
+        A step beyond ``max_tokens`` cannot be refused inside a compiled function; its
+        logits are NaN.
+
+        Args:
+            constants: from `begin`.
+            state: from `begin`, or the step before.
+            tokens: ``[B]`` the last tokens.
+
+        Returns:
+            Logits ``[B, C]`` and the next state.
+        """
+        position = state["position"]
+        max_tokens = state["caches"]["layer_0"].value.shape[2]
+        table = self._tables()["target"]
+        x = table(tokens) + self._positions(position)
+        x = jnp.where((position < max_tokens)[:, None], x, jnp.nan)
+        x, caches = self.decoder.step(
+            x,
+            constants["memories"],
+            Mask(valid=constants["valid"]),
+            state["caches"],
+            position,
+        )
+        logits = self._tables()["output"].logits(x)
+        return logits, {"caches": caches, "position": position + 1}
+
+    def _table(self, size: int) -> Embedding:
+        return Embedding(size, self.config.width, dtype=self.dtype)
+
+    def _tables(self) -> Mapping[str, Embedding]:
+        tied = self.config.tied_embeddings
+        if tied == "all":
+            return dict.fromkeys(("source", "target", "output"), self.embedding)
+        output = self.target_embedding if tied == "decoder" else self.output_embedding
+        return {
+            "source": self.source_embedding,
+            "target": self.target_embedding,
+            "output": output,
+        }
+
+    def _embed(self, table: Embedding, tokens: Tokens, *, train: bool) -> Array:
+        encoding = self._positions(jnp.arange(tokens.ids.shape[1])[None, :])
+        if tokens.positions is not None:
+            encoding = encoding[0][tokens.positions]
+        return self.embedding_dropout(table(tokens.ids) + encoding, train=train)
+
+    def _positions(self, positions: Array) -> Array:
+        layout = self.config.positions
+        return sinusoids(positions, self.config.width, layout).astype(self.dtype)
+
+
+def _attends(queries: Tokens, keys: Tokens) -> Mask:
+    """Every real key, of the own segment if packed."""
+    if (queries.segments is None) != (keys.segments is None):
+        raise ValueError(
+            "source and target must both be packed or both be plain; one has segments, "
+            "the other has none."
+        )
+    return Mask(
+        valid=keys.valid,
+        query_segments=queries.segments,
+        key_segments=keys.segments,
+    )
+
+
+def _prefixed(prefix: str, attention: Mapping[str, Array]) -> Mapping[str, Array]:
+    return {f"{prefix}/{name}": weights for name, weights in attention.items()}
