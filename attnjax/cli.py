@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("attnjax: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ArithmeticError) as error:
         print(f"attnjax: {_one_line(error)}", file=sys.stderr)
         return 1
 

@@ -43,9 +43,10 @@ from attnjax.tasks.translator import Translator
 from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.loop import TrainResult
 from attnjax.training.loop import train as run_loop
+from attnjax.training.observers import default_hooks
 from attnjax.training.optimizers import make_optimizer
-from attnjax.training.state import init_state
-from attnjax.types import Variables
+from attnjax.training.state import TrainState, init_state
+from attnjax.types import Task, Variables
 
 logger = logging.getLogger(__name__)
 
@@ -150,6 +151,7 @@ def train(experiment: Experiment) -> TrainResult:
         experiment.training,
         seed=experiment.seed,
         workdir=folder.path,
+        hooks=default_hooks(folder.path),
     )
 
 
@@ -183,17 +185,12 @@ def open_run(
     model = build_model(experiment, tokenizers)
     decoding = dataclasses.replace(experiment.decoding, **(search or {}))
     translator = Translator(model, tokenizers, decoding)
-    target = jax.eval_shape(functools.partial(_fresh_state, experiment, translator))
-    checkpoints = Checkpoints(
-        folder.checkpoints, keep=experiment.training.keep_checkpoints
-    )
-    state, _ = checkpoints.restore(checkpoint, target)
-    variables = {"params": state.params, **state.model_state}
+    state = _restore(folder, checkpoint, _task(experiment, translator, None))
     return TrainedRun(
         folder=folder,
         experiment=experiment,
         translator=translator,
-        variables=variables,
+        variables=state.variables,
         step=int(state.step),
     )
 
@@ -258,14 +255,14 @@ def _tokenizers(
 
 
 def _task(
-    experiment: Experiment, translator: Translator, corpus: ParallelCorpus
+    experiment: Experiment, translator: Translator, corpus: ParallelCorpus | None
 ) -> TranslationTask:
-    """The translation task with its validation set."""
+    """The translation task, with its validation set if it is to be trained."""
     tokenizers = translator.tokenizers
     most = experiment.evaluation.max_pairs
-    return TranslationTask(
-        translator,
-        ValidationSet(
+    validation = ValidationSet()
+    if corpus is not None:
+        validation = ValidationSet(
             pairs=[
                 (tokenizers.source.encode(source), tokenizers.target.encode(target))
                 for source, target in zip(corpus.source, corpus.target, strict=True)
@@ -273,7 +270,25 @@ def _task(
             sources=corpus.source[:most],
             references=corpus.target[:most],
             target_language=experiment.data.target_language,
-        ),
+        )
+    return TranslationTask(
+        translator,
+        validation,
         label_smoothing=experiment.training.label_smoothing,
         tokens_per_batch=experiment.data.tokens_per_batch,
     )
+
+
+def _restore(
+    folder: RunFolder, checkpoint: Literal["best", "latest"] | int, task: Task
+) -> TrainState:
+    """A checkpoint's state; the latest where "best" is asked and none was scored."""
+    experiment = read_config(folder)
+    optimizer = make_optimizer(experiment.optimizer, experiment.training.num_steps)
+    target = jax.eval_shape(functools.partial(init_state, task, optimizer, 0))
+    with Checkpoints(folder.checkpoints, keep=None) as checkpoints:
+        if checkpoint == "latest" or (
+            checkpoint == "best" and checkpoints.best_step() is None
+        ):
+            return checkpoints.restore(None, target)[0]
+        return checkpoints.restore(checkpoint, target)[0]

@@ -135,7 +135,9 @@ def test_a_resumed_run_is_the_unbroken_run_bit_for_bit(transformer_run, tmp_path
 
 def losses(workdir: Path) -> list[tuple[int, float]]:
     events = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
-    return [(event["step"], event["loss"]) for event in events if "loss" in event]
+    return [
+        (event["step"], event["loss"]) for event in events if event["event"] == "train"
+    ]
 
 
 def test_the_log_of_a_resumed_run_has_each_step_once(transformer_run, tmp_path):

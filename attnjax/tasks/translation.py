@@ -32,10 +32,10 @@ class ValidationSet(NamedTuple):
         target_language: chooses the tokenizer of BLEU.
     """
 
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
-    sources: Sequence[str]
-    references: Sequence[str]
-    target_language: str
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]] = ()
+    sources: Sequence[str] = ()
+    references: Sequence[str] = ()
+    target_language: str = ""
 
 
 class TranslationTask:
