@@ -1,0 +1,63 @@
+"""How a run stands besides its state: scores, patience and clocks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass
+class Progress:
+    """What the loop must remember to go on as if it had never stopped.
+
+    Attributes:
+        scores: of the latest validation.
+        evaluated_step: the step of it, 0 before the first.
+        best_score: the highest score, None before the first finite one.
+        best_step: the step of it.
+        stale_evaluations: validations since, without a better one.
+        seconds: wall time of all sessions of the run.
+        window_seconds: time spent on updates since the last log point.
+    """
+
+    scores: dict[str, float] = dataclasses.field(default_factory=dict)
+    evaluated_step: int = 0
+    best_score: float | None = None
+    best_step: int | None = None
+    stale_evaluations: int = 0
+    seconds: float = 0.0
+    window_seconds: float = 0.0
+
+    def note(self, step: int, scores: Mapping[str, float], score: float) -> None:
+        """Takes up the result of a validation; NaN is never better than anything.
+
+        Args:
+            step: updates done.
+            scores: all results.
+            score: the one that ranks.
+        """
+        self.scores, self.evaluated_step = dict(scores), step
+        previous = -math.inf if self.best_score is None else self.best_score
+        if math.isfinite(score) and score > previous:
+            self.best_score, self.best_step = score, step
+            self.stale_evaluations = 0
+        else:
+            self.stale_evaluations += 1
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(stored: Mapping[str, Any]) -> Progress:
+        """Reads what `to_json` gave.
+
+        Args:
+            stored: the fields by name.
+
+        Returns:
+            The progress.
+        """
+        return Progress(**stored)

@@ -1,0 +1,202 @@
+"""Where arrays live, and the train step compiled for it.
+
+`Layout` alone knows the mesh: everything else asks it where a state or a batch belongs,
+so that further mesh axes change one file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from attnjax.training.state import TrainState
+from attnjax.training.step import Gathered, TrainStep
+from attnjax.types import Metrics, PyTree
+
+logger = logging.getLogger(__name__)
+
+DATA_AXIS = "data"
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The places of state and batch on a mesh: state replicated, batch rows split.
+
+    Attributes:
+        mesh: of the axis ``data``, over the devices of all processes.
+    """
+
+    mesh: Mesh
+
+    @staticmethod
+    def over(devices: Sequence[jax.Device] | None = None) -> Layout:
+        """A layout over all devices there are, or the given ones.
+
+        Args:
+            devices: of all processes; None means `jax.devices()`.
+
+        Returns:
+            The layout.
+        """
+        devices = jax.devices() if devices is None else devices
+        mesh = jax.make_mesh(
+            (len(devices),), (DATA_AXIS,), axis_types=(AxisType.Auto,), devices=devices
+        )
+        return Layout(mesh)
+
+    @property
+    def replicated(self) -> NamedSharding:
+        """A whole copy on every device."""
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    @property
+    def split_rows(self) -> NamedSharding:
+        """Equal shares of the leading axis on the devices."""
+        return NamedSharding(self.mesh, PartitionSpec(DATA_AXIS))
+
+    def of_state(self, state: PyTree) -> PyTree:
+        """The sharding of every leaf of a state, or of a part of one.
+
+        Args:
+            state: arrays or their abstract shapes.
+
+        Returns:
+            A tree of the same structure.
+        """
+        return jax.tree.map(lambda _: self.replicated, state)
+
+    def place_state(self, state: PyTree) -> PyTree:
+        """Puts a state (the same in every process) on the devices.
+
+        Args:
+            state: arrays on the host or anywhere.
+
+        Returns:
+            The same tree as sharded arrays.
+        """
+        return jax.device_put(state, self.of_state(state))
+
+    def place_batch(self, batch: PyTree) -> PyTree:
+        """Puts this process's rows of a batch on its devices.
+
+        Args:
+            batch: numpy arrays; the leading axis counts the rows of this process.
+
+        Returns:
+            Global arrays whose leading axis counts the rows of all processes.
+
+        Raises:
+            ValueError: if the rows do not divide by the number of local devices.
+        """
+        num_local = self.mesh.local_mesh.size
+
+        def place(rows: np.ndarray) -> jax.Array:
+            if np.ndim(rows) == 0 or rows.shape[0] % num_local:
+                raise ValueError(
+                    f"every array of a batch leads with rows that divide by the "
+                    f"{num_local} devices of this process, got shape "
+                    f"{np.shape(rows)}; set data.rows_multiple to a multiple of "
+                    f"{self.mesh.size}, the number of all devices."
+                )
+            return jax.make_array_from_process_local_data(self.split_rows, rows)
+
+        return jax.tree.map(place, batch)
+
+
+class CompiledStep:
+    """A train step compiled ahead, once for each shape of batch, for a layout.
+
+    A compiled program refuses arguments of another shape or place, so nothing is ever
+    recompiled in silence. The state handed in is donated: do not use it afterwards.
+
+    Attributes:
+        compilations: programs compiled so far.
+        compile_seconds: time spent on them.
+    """
+
+    def __init__(self, step: TrainStep, layout: Layout) -> None:
+        self._step = step
+        self._layout = layout
+        self._programs: dict[object, Callable] = {}
+        self.compilations = 0
+        self.compile_seconds = 0.0
+
+    def __call__(self, state: TrainState, batch: PyTree) -> tuple[TrainState, Metrics]:
+        """One update.
+
+        Args:
+            state: placed by the layout; donated.
+            batch: numpy arrays of this process, or a sequence of such batches if the
+                step accumulates.
+
+        Returns:
+            The state after the update, and its metrics, both still being computed.
+        """
+        if self._step.accumulate_steps == 1:
+            placed = self._layout.place_batch(batch)
+            return self._run("step", placed, state, placed)
+        gathered = None
+        for index, micro_batch in enumerate(batch):
+            model_state = gathered.model_state if gathered else state.model_state
+            placed = self._layout.place_batch(micro_batch)
+            number = self._layout.place_state(np.int32(index))
+            new = self._run("gather", placed, state, model_state, placed, number)
+            gathered = self._run("add", None, gathered, new) if gathered else new
+        return self._run("apply", None, state, gathered)
+
+    def _run(self, part: str, batch: PyTree, *arguments: PyTree) -> Any:
+        shapes = tuple((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(batch))
+        key = (part, jax.tree.structure(batch), shapes)
+        if key not in self._programs:
+            self._programs[key] = self._compile(part, arguments)
+        return self._programs[key](*arguments)
+
+    def _compile(self, part: str, arguments: tuple[PyTree, ...]) -> Callable:
+        begin = time.perf_counter()
+        function = self._step if part == "step" else getattr(self._step, part)
+        jitted = jax.jit(
+            function,
+            out_shardings=self._places_of_results(part, arguments),
+            donate_argnums=() if part == "gather" else 0,
+        )
+        program = jitted.lower(*arguments).compile()
+        seconds = time.perf_counter() - begin
+        self.compilations += 1
+        self.compile_seconds += seconds
+        logger.info("compiled %r, program %d, %.1f s", part, self.compilations, seconds)
+        return program
+
+    def _places_of_results(self, part: str, arguments: tuple[PyTree, ...]) -> PyTree:
+        layout = self._layout
+        match part:
+            case "gather":
+                state, model_state, *_ = arguments
+                return Gathered(
+                    gradients=layout.of_state(state.params),
+                    metrics=layout.replicated,
+                    model_state=layout.of_state(model_state),
+                )
+            case "add":
+                return layout.of_state(arguments[0])
+            case _:
+                return layout.of_state(arguments[0]), layout.replicated
+
+
+def jit_train_step(step: TrainStep, layout: Layout) -> CompiledStep:
+    """Compiles a train step for a layout, program by program as shapes appear.
+
+    Args:
+        step: the pure step.
+        layout: where state and batch live.
+
+    Returns:
+        The step on placed states and numpy batches, with donated state.
+    """
+    return CompiledStep(step, layout)

@@ -1,0 +1,190 @@
+"""The train step: one pure function of state and batch.
+
+It runs under `jax.jit` with sharded batches, where a sum over the batch axis is a sum
+over all devices, and under `jax.pmap`, where ``axis_name`` says what to sum over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from attnjax.training.metrics import (
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    add_metrics,
+    safe_divisor,
+)
+from attnjax.training.optimizers import latest_rate
+from attnjax.training.state import TrainState
+from attnjax.types import Array, Metrics, PyTree, Ratio, Task
+
+
+class Gathered(NamedTuple):
+    """What micro-batches have contributed to an update so far.
+
+    Attributes:
+        gradients: of the *summed* loss, in the structure of the parameters.
+        metrics: sums and counts.
+        model_state: the non-parameter collections after the latest micro-batch.
+    """
+
+    gradients: PyTree
+    metrics: dict[str, Ratio]
+    model_state: PyTree
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainStep:
+    """``step(state, batch) -> (state, metrics)``, and the parts it is made of.
+
+    The parts are public so that a compiler can take them apart: `gather` depends on the
+    shape of a batch, `add` and `apply` do not. Compiled apart, k micro-batches of n
+    bucket shapes need n + 2 programs and not n^k.
+
+    Attributes:
+        task: the loss.
+        optimizer: the update rule.
+        axis_name: the mapped axis under `jax.pmap`, None under `jax.jit`.
+        accumulate_steps: micro-batches per update.
+    """
+
+    task: Task
+    optimizer: optax.GradientTransformation
+    axis_name: str | None = None
+    accumulate_steps: int = 1
+
+    def __call__(
+        self, state: TrainState, batch: PyTree
+    ) -> tuple[TrainState, dict[str, Ratio]]:
+        """One update; with accumulation ``batch`` is a sequence of micro-batches.
+
+        Args:
+            state: the state before the update.
+            batch: arrays that lead with the batch axis.
+
+        Returns:
+            The state after it, and the metrics of the batch together with the gradient
+            norm (before clipping) and the learning rate.
+        """
+        micro_batches = batch if self.accumulate_steps > 1 else (batch,)
+        gathered = None
+        for index, micro_batch in enumerate(micro_batches):
+            model_state = gathered.model_state if gathered else state.model_state
+            new = self.gather(state, model_state, micro_batch, index)
+            gathered = self.add(gathered, new) if gathered else new
+        return self.apply(state, gathered)
+
+    def gather(
+        self, state: TrainState, model_state: PyTree, batch: PyTree, index: Array | int
+    ) -> Gathered:
+        """Gradients of the summed loss of one micro-batch.
+
+        Args:
+            state: the state before the update.
+            model_state: the collections after the micro-batch before.
+            batch: arrays that lead with the batch axis.
+            index: the number of the micro-batch, 0 for the first; part of its rng.
+
+        Returns:
+            What this micro-batch contributes, on this device.
+        """
+        rng = jax.random.fold_in(jax.random.fold_in(state.rng, state.step), index)
+        if self.axis_name is not None:
+            rng = jax.random.fold_in(rng, jax.lax.axis_index(self.axis_name))
+
+        def summed_loss(params: PyTree) -> tuple[Array, tuple[Metrics, PyTree]]:
+            variables = {"params": params, **model_state}
+            metrics, new_state = self.task.loss(variables, batch, rng, train=True)
+            return metrics["loss"].total, (metrics, new_state)
+
+        differentiate = jax.grad(summed_loss, has_aux=True)
+        gradients, (metrics, new_state) = differentiate(state.params)
+        return Gathered(gradients, dict(metrics), dict(new_state))
+
+    def add(self, gathered: Gathered, new: Gathered) -> Gathered:
+        """Adds what a further micro-batch contributes.
+
+        Args:
+            gathered: the sum so far.
+            new: of the next micro-batch.
+
+        Returns:
+            The sum of both.
+        """
+        return Gathered(
+            gradients=jax.tree.map(jnp.add, gathered.gradients, new.gradients),
+            metrics=add_metrics(gathered.metrics, new.metrics),
+            model_state=new.model_state,
+        )
+
+    def apply(
+        self, state: TrainState, gathered: Gathered
+    ) -> tuple[TrainState, dict[str, Ratio]]:
+        """The update: summed gradients over the summed count, of all devices.
+
+        Args:
+            state: the state before the update.
+            gathered: of all micro-batches.
+
+        Returns:
+            The state after the update, and its metrics.
+        """
+        gradients, metrics, model_state = gathered
+        if self.axis_name is not None:
+            gradients, metrics = jax.lax.psum((gradients, metrics), self.axis_name)
+            model_state = jax.tree.map(self._mean_over_devices, model_state)
+        divisor = safe_divisor(metrics["loss"].count)
+        gradients = jax.tree.map(lambda g: g / divisor.astype(g.dtype), gradients)
+        updates, optimizer_state = self.optimizer.update(
+            gradients, state.optimizer_state, state.params
+        )
+        new_state = state.replace(
+            step=state.step + 1,
+            params=optax.apply_updates(state.params, updates),
+            model_state=model_state,
+            optimizer_state=optimizer_state,
+        )
+        metrics = {**metrics, GRADIENT_NORM: _measured(optax.global_norm(gradients))}
+        rate = latest_rate(optimizer_state)
+        if rate is not None:
+            metrics[LEARNING_RATE] = _measured(rate)
+        return new_state, metrics
+
+    def _mean_over_devices(self, leaf: Array) -> Array:
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            return jax.lax.pmean(leaf, self.axis_name)
+        return leaf
+
+
+def make_train_step(
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    *,
+    axis_name: str | None = None,
+    accumulate_steps: int = 1,
+) -> TrainStep:
+    """The train step of a task; a pure function to be compiled by the caller.
+
+    The gradient is that of the loss summed over all devices and micro-batches, divided
+    by the count of the same: a mean of means would weigh short sentences more.
+
+    Args:
+        task: the loss.
+        optimizer: the update rule.
+        axis_name: the mapped axis under `jax.pmap`; None under `jax.jit`.
+        accumulate_steps: micro-batches per update; above 1, ``batch`` is a sequence of
+            as many batches, of any shapes.
+
+    Returns:
+        ``step(state, batch) -> (state, metrics)``.
+    """
+    return TrainStep(task, optimizer, axis_name, accumulate_steps)
+
+
+def _measured(value: Array) -> Ratio:
+    return Ratio(value.astype(jnp.float32), jnp.ones((), jnp.float32))
