@@ -7,10 +7,8 @@ checkpoint and casts dtypes in silence; here each of these is an error or cannot
 from __future__ import annotations
 
 import json
-import logging
 import math
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -18,15 +16,15 @@ from typing import Any, Literal
 import jax
 import orbax.checkpoint as ocp
 
+from attnjax.training.checkpoint_files import (
+    clear_incomplete,
+    has_all_parts,
+    read_scores,
+    write_scores,
+)
 from attnjax.training.checkpoint_tree import differences
 from attnjax.types import PyTree
 
-logger = logging.getLogger(__name__)
-
-_TEMPORARY = ".orbax-checkpoint-tmp"  # Orbax names a step so until it is complete
-_SET_ASIDE = ".incomplete"
-_PARTS = ("_CHECKPOINT_METADATA", "state/_METADATA", "extra/metadata")
-_SCORES = "scores.json"
 _LISTED_DIFFERENCES = 20
 
 
@@ -52,11 +50,11 @@ class Checkpoints:
         self.folder = folder.absolute()
         self._keep = keep
         if keep is not None and jax.process_index() == 0:
-            _clear_incomplete(self.folder)
+            clear_incomplete(self.folder)
         self._manager = ocp.CheckpointManager(
             self.folder,
             options=ocp.CheckpointManagerOptions(
-                preservation_policy=_LatestAndBest(self),
+                preservation_policy=_Preserving(self._kept),
                 create=keep is not None,
                 read_only=keep is None,
             ),
@@ -65,7 +63,7 @@ class Checkpoints:
                 "extra": ocp.JsonCheckpointHandler(),
             },
         )
-        stored = _read_scores(self.folder / _SCORES)
+        stored = read_scores(self.folder)
         existing = self.steps()
         self._scores = {s: score for s, score in stored.items() if s in existing}
 
@@ -92,7 +90,7 @@ class Checkpoints:
         """The steps of the complete checkpoints, rising; waits for one under way."""
         self.wait()
         steps = sorted(self._manager.all_steps())
-        return [step for step in steps if _has_all_parts(self.folder / str(step))]
+        return [step for step in steps if has_all_parts(self.folder / str(step))]
 
     def latest_step(self) -> int | None:
         """The newest step that has a complete checkpoint, None if there is none."""
@@ -237,67 +235,31 @@ class Checkpoints:
         ranked = [step for step in sorted(steps) if step in self._scores]
         return max(ranked, key=self._scores.__getitem__, default=None)
 
+    def _kept(self, steps: list[int]) -> set[int]:
+        kept = set(steps[-(self._keep or len(steps)) :])
+        best = self._best_of(steps)
+        return kept if best is None else kept | {best}
+
     def _write_scores(self) -> None:
         if jax.process_index() == 0:
-            path = self.folder / _SCORES
-            fresh = path.with_name(path.name + ".new")
-            fresh.write_text(json.dumps(self._scores), encoding="utf-8")
-            fresh.replace(path)  # so that a reader never sees half a file
+            write_scores(self.folder, self._scores)
 
 
-class _LatestAndBest:
+class _Preserving:
     """Orbax's question which checkpoints to keep, answered by our own scores."""
 
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self._checkpoints = checkpoints
+    def __init__(self, kept: Callable[[list[int]], set[int]]) -> None:
+        self._kept = kept
 
     def should_preserve(
         self, checkpoints: Sequence[Any], *, context: Any
     ) -> list[bool]:
         del context
-        steps = [checkpoint.step for checkpoint in checkpoints]
-        keep = self._checkpoints._keep
-        kept = {*steps[-keep:], self._checkpoints._best_of(steps)}
-        return [step in kept for step in steps]
+        kept = self._kept([checkpoint.step for checkpoint in checkpoints])
+        return [checkpoint.step in kept for checkpoint in checkpoints]
 
 
 def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
     place = getattr(leaf, "sharding", None)
     place = place or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
-
-
-def _read_scores(path: Path) -> dict[int, float]:
-    if not path.exists():
-        return {}
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    return {int(step): float(score) for step, score in stored.items()}
-
-
-def _has_all_parts(folder: Path) -> bool:
-    return all((folder / part).exists() for part in _PARTS)
-
-
-def _clear_incomplete(folder: Path) -> None:
-    for path in sorted(folder.glob("*")) if folder.is_dir() else ():
-        step = path.name.partition(".")[0]
-        if path.is_dir() and _TEMPORARY in path.name:
-            logger.warning(
-                "the checkpoint of step %s in %s was never completed (the run ended "
-                "while saving); it is skipped and removed",
-                step,
-                folder,
-            )
-            shutil.rmtree(path)
-        elif path.name.isdecimal() and not _has_all_parts(path):
-            aside = path.with_name(path.name + _SET_ASIDE)
-            logger.warning(
-                "the checkpoint of step %s in %s is incomplete; it is skipped and "
-                "moved to %s",
-                step,
-                folder,
-                aside.name,
-            )
-            if aside.exists():
-                shutil.rmtree(aside)
-            path.rename(aside)

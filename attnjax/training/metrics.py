@@ -117,7 +117,7 @@ class Window(NamedTuple):
             The window, as numpy scalars on the host.
         """
         metrics = {
-            name: Ratio(np.float32(total), np.float32(count))
+            name: Ratio(np.asarray(total, np.float32), np.asarray(count, np.float32))
             for name, (total, count) in stored.items()
         }
-        return Window(metrics, np.int32(0))
+        return Window(metrics, np.asarray(0, np.int32))

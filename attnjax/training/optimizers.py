@@ -19,11 +19,11 @@ class RateState(NamedTuple):
     """State of `scale_by_rate`.
 
     Attributes:
-        count: int32, updates done.
+        num_updates: int32, updates done.
         learning_rate: float32, the rate of the latest update.
     """
 
-    count: Array
+    num_updates: Array
     learning_rate: Array
 
 
@@ -107,9 +107,9 @@ def scale_by_rate(schedule: Schedule) -> optax.GradientTransformation:
         updates: PyTree, state: RateState, params: PyTree = None
     ) -> tuple[PyTree, RateState]:
         del params
-        rate = jnp.asarray(schedule(state.count), jnp.float32)
+        rate = jnp.asarray(schedule(state.num_updates), jnp.float32)
         scaled = jax.tree.map(lambda u: (-rate * u).astype(u.dtype), updates)
-        return scaled, RateState(optax.safe_increment(state.count), rate)
+        return scaled, RateState(optax.safe_increment(state.num_updates), rate)
 
     return optax.GradientTransformation(init, update)
 

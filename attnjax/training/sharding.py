@@ -142,14 +142,19 @@ class CompiledStep:
         if self._step.accumulate_steps == 1:
             placed = self._layout.place_batch(batch)
             return self._run("step", placed, state, placed)
-        gathered = None
-        for index, micro_batch in enumerate(batch):
-            model_state = gathered.model_state if gathered else state.model_state
-            placed = self._layout.place_batch(micro_batch)
-            number = self._layout.place_state(np.int32(index))
-            new = self._run("gather", placed, state, model_state, placed, number)
-            gathered = self._run("add", None, gathered, new) if gathered else new
+        first, *others = self._step.micro_batches(batch)
+        gathered = self._gather(state, state.model_state, first, 0)
+        for index, micro_batch in enumerate(others, start=1):
+            new = self._gather(state, gathered.model_state, micro_batch, index)
+            gathered = self._run("add", None, gathered, new)
         return self._run("apply", None, state, gathered)
+
+    def _gather(
+        self, state: TrainState, model_state: PyTree, batch: PyTree, index: int
+    ) -> Gathered:
+        placed = self._layout.place_batch(batch)
+        number = self._layout.place_state(np.int32(index))
+        return self._run("gather", placed, state, model_state, placed, number)
 
     def _run(self, part: str, batch: PyTree, *arguments: PyTree) -> Any:
         shapes = tuple((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(batch))
@@ -175,18 +180,19 @@ class CompiledStep:
 
     def _places_of_results(self, part: str, arguments: tuple[PyTree, ...]) -> PyTree:
         layout = self._layout
+        replicated: Any = layout.replicated
         match part:
             case "gather":
                 state, model_state, *_ = arguments
                 return Gathered(
                     gradients=layout.of_state(state.params),
-                    metrics=layout.replicated,
+                    metrics=replicated,
                     model_state=layout.of_state(model_state),
                 )
             case "add":
                 return layout.of_state(arguments[0])
             case _:
-                return layout.of_state(arguments[0]), layout.replicated
+                return layout.of_state(arguments[0]), replicated
 
 
 def jit_train_step(step: TrainStep, layout: Layout) -> CompiledStep:

@@ -71,13 +71,34 @@ class TrainStep:
             The state after it, and the metrics of the batch together with the gradient
             norm (before clipping) and the learning rate.
         """
-        micro_batches = batch if self.accumulate_steps > 1 else (batch,)
-        gathered = None
-        for index, micro_batch in enumerate(micro_batches):
-            model_state = gathered.model_state if gathered else state.model_state
-            new = self.gather(state, model_state, micro_batch, index)
-            gathered = self.add(gathered, new) if gathered else new
+        first, *others = self.micro_batches(batch)
+        gathered = self.gather(state, state.model_state, first, 0)
+        for index, micro_batch in enumerate(others, start=1):
+            new = self.gather(state, gathered.model_state, micro_batch, index)
+            gathered = self.add(gathered, new)
         return self.apply(state, gathered)
+
+    def micro_batches(self, batch: PyTree) -> tuple[PyTree, ...]:
+        """The batches of one update.
+
+        Args:
+            batch: one batch, or a sequence of them if the step accumulates.
+
+        Returns:
+            ``accumulate_steps`` batches.
+
+        Raises:
+            ValueError: if there are more or fewer.
+        """
+        if self.accumulate_steps == 1:
+            return (batch,)
+        if not isinstance(batch, list | tuple) or len(batch) != self.accumulate_steps:
+            found = len(batch) if isinstance(batch, list | tuple) else "no sequence"
+            raise ValueError(
+                f"an update takes a list or tuple of {self.accumulate_steps} batches "
+                f"(accumulate_steps), got {found}."
+            )
+        return tuple(batch)
 
     def gather(
         self, state: TrainState, model_state: PyTree, batch: PyTree, index: Array | int
@@ -143,7 +164,8 @@ class TrainStep:
         updates, optimizer_state = self.optimizer.update(
             gradients, state.optimizer_state, state.params
         )
-        new_state = state.replace(
+        new_state = dataclasses.replace(
+            state,
             step=state.step + 1,
             params=optax.apply_updates(state.params, updates),
             model_state=model_state,
