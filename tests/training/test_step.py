@@ -1,0 +1,187 @@
+"""One update is the same however its rows are spread over devices and batches."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from attnjax.training.metrics import to_floats
+from attnjax.training.state import init_state
+from attnjax.training.step import make_train_step
+from attnjax.types import Ratio
+
+NUM_DEVICES = 8
+
+
+class WeightedSum:
+    """The loss of a token is its value times one weight, so gradients are read off."""
+
+    unit, score = "tokens", "none"
+
+    def init(self, rng):
+        return {"params": {"weight": jnp.ones(())}}
+
+    def loss(self, variables, batch, rng, *, train):
+        weighted = variables["params"]["weight"] * batch["values"] * batch["weights"]
+        return {"loss": Ratio(weighted.sum(), batch["weights"].sum())}, {}
+
+    def evaluate(self, variables):
+        return {}
+
+
+def split(batch, parts):
+    return [jax.tree.map(lambda leaf, i=i: leaf[i::parts], batch) for i in range(parts)]
+
+
+def assert_close(found, expected):
+    chex.assert_trees_all_close(found, expected, rtol=2e-6, atol=2e-7)
+
+
+def plain(state):
+    """A state without its key, which no comparison of arrays takes."""
+    return state.step, state.params, state.model_state, state.optimizer_state
+
+
+@pytest.fixture(scope="module")
+def one_batch(linear_task, adam, batch_of):
+    """The update of 48 rows on one device."""
+    task, batch = linear_task(), batch_of(48, seed=1)
+    state = init_state(task, adam, 3)
+    after, metrics = jax.jit(make_train_step(task, adam))(state, batch)
+    return task, state, batch, after, to_floats(metrics)
+
+
+def test_unequal_counts_are_not_a_mean_of_means():
+    """One token of loss 2.0 and nine of 0.5: 0.65, where a mean of means says 1.25."""
+    values = [np.array([2.0, 0.0], "f"), np.full(9, 0.5, "f")]
+    weights = [np.array([1.0, 0.0], "f"), np.ones(9, "f")]
+    batches = [
+        {"values": v, "weights": w} for v, w in zip(values, weights, strict=True)
+    ]
+    task, optimizer = WeightedSum(), optax.sgd(1.0)
+    step = make_train_step(task, optimizer, accumulate_steps=2)
+    after, metrics = step(init_state(task, optimizer, 0), batches)
+    assert to_floats(metrics)["loss"] == pytest.approx(0.65)
+    assert to_floats(metrics)["gradient_norm"] == pytest.approx(0.65)
+    assert float(after.params["weight"]) == pytest.approx(0.35)
+
+
+def test_padding_rows_and_columns_change_nothing():
+    task, optimizer = WeightedSum(), optax.sgd(1.0)
+    step = make_train_step(task, optimizer)
+    real = {"values": np.array([3.0, 4.0], "f"), "weights": np.ones(2, "f")}
+    padded = {name: np.pad(leaf, (0, 3)) for name, leaf in real.items()}
+    padded["values"][2:] = 99.0
+    state = init_state(task, optimizer, 0)
+    for batch in (real, padded):
+        after, metrics = step(state, batch)
+        assert to_floats(metrics)["loss"] == 3.5
+        assert float(after.params["weight"]) == -2.5
+
+
+def test_a_batch_of_padding_alone_is_zero_and_not_nan(linear_task, adam, batch_of):
+    task, state = linear_task(), init_state(linear_task(), adam, 3)
+    batch = {**batch_of(8, seed=1), "weights": np.zeros(8, np.float32)}
+    after, metrics = make_train_step(task, adam)(state, batch)
+    assert to_floats(metrics)["loss"] == 0.0
+    assert_close(after.params, state.params)
+
+
+@pytest.mark.parametrize("num_parts", [2, 3])
+def test_micro_batches_are_one_batch(one_batch, adam, num_parts):
+    task, state, batch, expected, expected_metrics = one_batch
+    step = make_train_step(task, adam, accumulate_steps=num_parts)
+    after, metrics = jax.jit(step)(state, split(batch, num_parts))
+    assert_close(plain(after), plain(expected))
+    assert to_floats(metrics)["loss"] == pytest.approx(expected_metrics["loss"])
+
+
+def test_pmap_over_devices_is_one_device(one_batch, adam):
+    task, state, batch, expected, expected_metrics = one_batch
+    step = make_train_step(task, adam, axis_name="devices")
+    copies = jax.tree.map(lambda leaf: jnp.stack([leaf] * NUM_DEVICES), state)
+    rows = jax.tree.map(
+        lambda leaf: leaf.reshape(NUM_DEVICES, -1, *leaf.shape[1:]), batch
+    )
+    after, metrics = jax.pmap(step, axis_name="devices")(copies, rows)
+    for device in range(NUM_DEVICES):
+        mine = jax.tree.map(lambda leaf, d=device: leaf[d], (after, metrics))
+        # Rows seen are a running mean over devices here, a sum there.
+        mine[0].model_state["statistics"]["rows"] *= NUM_DEVICES
+        assert_close(plain(mine[0]), plain(expected))
+        assert to_floats(mine[1])["loss"] == pytest.approx(expected_metrics["loss"])
+
+
+def test_pmap_accumulates_too(one_batch, adam):
+    task, state, batch, expected, _ = one_batch
+    step = make_train_step(task, adam, axis_name="devices", accumulate_steps=2)
+    copies = jax.tree.map(lambda leaf: jnp.stack([leaf] * NUM_DEVICES), state)
+    rows = [
+        jax.tree.map(lambda leaf: leaf.reshape(NUM_DEVICES, -1, *leaf.shape[1:]), part)
+        for part in split(batch, 2)
+    ]
+    after, _ = jax.pmap(step, axis_name="devices")(copies, rows)
+    mine = jax.tree.map(lambda leaf: leaf[3], after)
+    assert_close(mine.params, expected.params)
+
+
+def test_no_random_number_comes_twice(linear_task, adam, batch_of):
+    """Each step, micro-batch and device draws its own, and the key is never spent."""
+    task = linear_task()
+    state, draws = init_state(task, adam, 3), []
+    batch = batch_of(8, seed=1)
+    step = make_train_step(task, adam, accumulate_steps=2)
+    for _ in range(2):
+        for index in range(2):
+            gathered = step.gather(state, state.model_state, batch, index)
+            draws.append(float(gathered.metrics["noise"].total))
+        after, _ = step(state, [batch, batch])
+        chex.assert_trees_all_equal(
+            jax.random.key_data(after.rng), jax.random.key_data(state.rng)
+        )
+        state = after
+    step = make_train_step(task, adam, axis_name="devices")
+    gather = jax.vmap(
+        lambda rows: step.gather(state, state.model_state, rows, 0),
+        axis_name="devices",
+    )
+    rows = jax.tree.map(lambda leaf: leaf.reshape(2, 4, *leaf.shape[1:]), batch)
+    draws += gather(rows).metrics["noise"].total.tolist()
+    assert len(set(draws)) == 6
+
+
+def test_the_log_has_the_norm_before_clipping_and_the_rate(
+    one_batch, adam, linear_task
+):
+    task, state, batch, after, metrics = one_batch
+
+    def mean_loss(params):
+        variables = {"params": params, **state.model_state}
+        loss = task.loss(variables, batch, state.rng, train=True)[0]["loss"]
+        return loss.total / loss.count
+
+    norm = optax.global_norm(jax.grad(mean_loss)(state.params))
+    assert float(norm) > 1.0
+    assert metrics["gradient_norm"] == pytest.approx(float(norm), rel=1e-5)
+    assert metrics["learning_rate"] == pytest.approx(0.1 / 3)
+    assert int(after.step) == 1
+    chex.assert_trees_all_equal_dtypes(after, state)
+
+
+def test_an_optimizer_without_a_rate_logs_none(linear_task, batch_of):
+    task, optimizer = linear_task(), optax.sgd(0.1)
+    step = make_train_step(task, optimizer)
+    _, metrics = step(init_state(task, optimizer, 0), batch_of(8, seed=1))
+    assert set(metrics) == {"loss", "noise", "gradient_norm"}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [(1, "1"), (3, "3"), (None, "no sequence")]
+)
+def test_a_wrong_number_of_micro_batches_is_refused(adam, linear_task, given, found):
+    step = make_train_step(linear_task(), adam, accumulate_steps=2)
+    batch = {} if given is None else [{}] * given
+    with pytest.raises(ValueError, match=rf"tuple of 2 batches.*got {found}"):
+        step.micro_batches(batch)
