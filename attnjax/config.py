@@ -106,8 +106,14 @@ class DataConfig:
     source_language: str = "de"  # translate from
     target_language: str = "en"  # translate to
     tokenizer: TokenizerConfig = TokenizerConfig()
-    # tokens per side, </s> included; longer training pairs are dropped and counted
-    bucket_lengths: tuple[int, ...] = (8, 12, 16, 24, 32, 48, 64, 96, 128)
+    # lengths that a side may be padded to, in tokens with </s>; longer training pairs
+    # are dropped and counted
+    bucket_lengths: tuple[int, ...] = (
+        *(8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 56, 64, 72, 80, 96, 112, 128),
+    )
+    # pairs of such lengths in use, each compiled once, chosen so that the training pairs
+    # need least padding
+    bucket_shapes: int = 16
     tokens_per_batch: int = 4_096  # padded tokens of the longer side, over all devices
     rows_multiple: int = 8  # rows of each batch are a multiple of this
     packing: bool = False  # several pairs in one row of the longest bucket length
@@ -115,7 +121,9 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         _require_positive(
-            self, "tokens_per_batch", "rows_multiple", "shuffle_buffer_batches"
+            self,
+            *("bucket_shapes", "tokens_per_batch", "rows_multiple"),
+            "shuffle_buffer_batches",
         )
         lengths = self.bucket_lengths
         _require(

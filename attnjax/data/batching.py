@@ -1,0 +1,114 @@
+"""Whole sets of sentences in batches of few shapes, to score and to translate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from attnjax.data.encoded import lengths_of
+from attnjax.data.layout import IdPair, lay_out_pairs, lay_out_sources
+from attnjax.data.shapes import rows_of
+from attnjax.types import PairBatch, Tokens
+
+_SHORTEST_LENGTH = 16  # padded lengths are this, doubled as often as needed
+_ROWS_MULTIPLE = 8
+
+
+def evaluation_batches(
+    sources: Sequence[Sequence[int]],
+    *,
+    tokens_per_batch: int,
+    rows_multiple: int = _ROWS_MULTIPLE,
+) -> Iterator[tuple[np.ndarray, Tokens]]:
+    """All sentences, longest first, in batches of few shapes; nothing is left out.
+
+    Args:
+        sources: ids without special tokens.
+        tokens_per_batch: padded tokens of a batch; one sentence may be longer.
+        rows_multiple: rows of each batch are a multiple of this.
+
+    Yields:
+        ``(indices, tokens)``: row ``i`` is sentence ``indices[i]``, ended by ``</s>``;
+        rows beyond are fillers, a lone ``</s>``.
+    """
+    sentences = [np.asarray(ids, np.int32) for ids in sources]
+    lengths = np.array([len(ids) + 1 for ids in sentences], np.int64)
+    for indices, rows, length in _longest_first(
+        lengths, tokens_per_batch, rows_multiple
+    ):
+        filled = [[sentences[index]] for index in indices]
+        blank = [[np.array([], np.int32)]] * (rows - len(filled))
+        yield indices, lay_out_sources(filled + blank, length, packed=False)
+
+
+def pair_batches(
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    *,
+    tokens_per_batch: int,
+    rows_multiple: int = _ROWS_MULTIPLE,
+) -> Iterator[PairBatch]:
+    """All pairs, longest first, in batches of few shapes; nothing is left out.
+
+    Args:
+        pairs: ids of source and target without special tokens.
+        tokens_per_batch: padded tokens of the longer side; one pair may be longer.
+        rows_multiple: rows of each batch are a multiple of this.
+
+    Yields:
+        Batches with equal lengths of both sides; filler rows have weight 0.
+    """
+    arrays = _as_arrays(pairs)
+    longer = lengths_of(arrays).max(axis=1)
+    for indices, rows, length in _longest_first(
+        longer, tokens_per_batch, rows_multiple
+    ):
+        filled = [[arrays[index]] for index in indices]
+        yield lay_out_pairs(filled + [[]] * (rows - len(filled)), length, length)
+
+
+def forced_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> PairBatch:
+    """All pairs in one batch, row by row in their order.
+
+    Args:
+        pairs: ids of source and target without special tokens; one or more.
+
+    Returns:
+        The batch, both sides padded to one of a few lengths.
+    """
+    arrays = _as_arrays(pairs)
+    source_length, target_length = lengths_of(arrays).max(axis=0)
+    return lay_out_pairs(
+        [[pair] for pair in arrays],
+        _padded_length(int(source_length)),
+        _padded_length(int(target_length)),
+    )
+
+
+def _as_arrays(
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+) -> list[IdPair]:
+    return [
+        (np.asarray(source, np.int32), np.asarray(target, np.int32))
+        for source, target in pairs
+    ]
+
+
+def _padded_length(length: int) -> int:
+    padded = _SHORTEST_LENGTH
+    while padded < length:
+        padded *= 2
+    return padded
+
+
+def _longest_first(
+    lengths: np.ndarray, tokens_per_batch: int, rows_multiple: int = _ROWS_MULTIPLE
+) -> Iterator[tuple[np.ndarray, int, int]]:
+    """``(indices, rows, padded length)`` of batches; only the last has filler rows."""
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        length = _padded_length(int(lengths[order[start]]))
+        rows = rows_of(length, tokens_per_batch, rows_multiple)
+        yield order[start : start + rows], rows, length
+        start += rows

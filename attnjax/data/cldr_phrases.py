@@ -1,0 +1,212 @@
+"""Phrases of one meaning in any CLDR locale: dates, amounts, units, names.
+
+A *phrase* is a function of the locale; drawing one fixes its meaning, and formatting it
+for two locales gives a translation pair: word order, inflection by number, separators,
+abbreviations and twelve-hour clocks all differ.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import TypeVar
+
+from babel import Locale, dates, numbers, units
+
+Phrase = Callable[[Locale], str]
+_T = TypeVar("_T")
+
+_DATE_STYLES = ("short", "medium", "long", "full")
+_DATE_SKELETONS = ("MMMd", "MMMMd", "MMMEd", "yMMMM", "yMMMEd", "yQQQQ")
+_INTERVAL_SKELETONS = ("yMMMd", "MMMd", "yMMM")
+_CURRENCIES = ("EUR", "USD", "GBP", "CHF", "JPY", "CNY", "SEK", "PLN", "INR", "BRL")
+_UNITS = (
+    *("length-kilometer", "length-meter", "length-centimeter", "length-mile"),
+    *("length-foot", "length-inch", "length-light-year", "area-square-meter"),
+    *("area-square-kilometer", "area-hectare", "mass-kilogram", "mass-gram"),
+    *("mass-pound", "mass-ounce", "volume-liter", "volume-milliliter"),
+    *("volume-cubic-meter", "volume-gallon", "temperature-celsius"),
+    *("temperature-fahrenheit", "speed-kilometer-per-hour", "speed-mile-per-hour"),
+    *("speed-meter-per-second", "duration-year", "duration-month", "duration-week"),
+    *("duration-day", "duration-hour", "duration-minute", "duration-second"),
+    *("digital-megabyte", "digital-gigabyte", "digital-kilobyte", "power-watt"),
+    *("power-kilowatt", "power-horsepower", "energy-kilowatt-hour", "electric-volt"),
+    *("frequency-hertz", "frequency-megahertz", "angle-degree", "pressure-bar"),
+)
+_SECONDS_AND_LIMIT_OF_UNIT = (
+    (1, 60),
+    (60, 60),
+    (3_600, 24),
+    (86_400, 7),
+    (604_800, 4),
+    (2_592_000, 12),  # babel counts 30 days to a month
+    (31_536_000, 100),  # and 365 to a year
+)
+
+
+class Dice:
+    """Choices that are the same on every Python version.
+
+    Only ``Random.random`` is promised to give the same numbers on all versions; the
+    methods built on it in the standard library are not.
+
+    Args:
+        seed: any whole number.
+        purpose: makes independent sequences of one seed.
+    """
+
+    def __init__(self, seed: int, purpose: str = "") -> None:
+        self._random = random.Random(f"{seed} {purpose}")
+
+    def chance(self, probability: float) -> bool:
+        """True with the given probability."""
+        return self._random.random() < probability
+
+    def between(self, low: int, high: int) -> int:
+        """A whole number from ``low`` to ``high``, both included."""
+        return low + int(self._random.random() * (high - low + 1))
+
+    def pick(self, options: Sequence[_T]) -> _T:
+        """One of the options, all equally likely."""
+        return options[int(self._random.random() * len(options))]
+
+
+PhraseKind = Callable[[Dice], Phrase]
+
+
+class PhraseBook:
+    """Draws phrases that both of two locales can express."""
+
+    def __init__(self, first: Locale, second: Locale) -> None:
+        def shared(name: str) -> list[str]:
+            keys = getattr(first, name).keys() & getattr(second, name).keys()
+            return sorted(keys)
+
+        self._territories = [k for k in shared("territories") if k.isalpha()]
+        self._languages = [k for k in shared("languages") if len(k) == 2]
+        self._scripts = shared("scripts")
+        self._currencies = [
+            code
+            for code in shared("currencies")
+            if not any(character.isdigit() for character in first.currencies[code])
+        ]  # names with years are of old money, seen too rarely to be learnt
+        self.kinds: tuple[PhraseKind, ...] = (
+            *(_date, _date, _day, _date_time, _time, _interval, _relative),
+            *(_quantity, _quantity, self._price, _percentage, _number),
+            *(_compact_number, _calendar_name, self._territory, self._territory),
+            *(self._language, self._language, self._currency, self._script),
+        )
+
+    def _price(self, dice: Dice) -> Phrase:
+        codes = _CURRENCIES if dice.chance(0.7) else self._currencies
+        code, amount = dice.pick(codes), _amount(dice)
+        kind = "name" if dice.chance(0.5) else "standard"
+        return lambda locale: numbers.format_currency(
+            amount, code, locale=locale, format_type=kind
+        )
+
+    def _territory(self, dice: Dice) -> Phrase:
+        code = dice.pick(self._territories)
+        return lambda locale: locale.territories[code]
+
+    def _language(self, dice: Dice) -> Phrase:
+        code = dice.pick(self._languages)
+        return lambda locale: locale.languages[code]
+
+    def _currency(self, dice: Dice) -> Phrase:
+        code = dice.pick(self._currencies)
+        return lambda locale: locale.currencies[code]
+
+    def _script(self, dice: Dice) -> Phrase:
+        code = dice.pick(self._scripts)
+        return lambda locale: locale.scripts[code]
+
+
+def _random_day(dice: Dice) -> datetime.date:
+    first = datetime.date(1900, 1, 1).toordinal()
+    return datetime.date.fromordinal(dice.between(first, first + 130 * 365))
+
+
+def _random_time(dice: Dice) -> datetime.time:
+    return datetime.time(dice.between(0, 23), dice.between(0, 59), dice.between(0, 59))
+
+
+def _amount(dice: Dice) -> Decimal:
+    """A number of 1 to 6 digits, every third with decimals."""
+    whole = dice.between(0, 10 ** dice.between(1, 6) - 1)
+    decimals = dice.pick((0, 0, 0, 0, 1, 2))
+    return Decimal(whole).scaleb(-decimals)
+
+
+def _date(dice: Dice) -> Phrase:
+    day, style = _random_day(dice), dice.pick(_DATE_STYLES)
+    return lambda locale: dates.format_date(day, style, locale=locale)
+
+
+def _day(dice: Dice) -> Phrase:
+    day, skeleton = _random_day(dice), dice.pick(_DATE_SKELETONS)
+    # Without a clock time babel would read the date in the machine's time zone.
+    moment = datetime.datetime.combine(day, datetime.time(12))
+    return lambda locale: dates.format_skeleton(skeleton, moment, locale=locale)
+
+
+def _date_time(dice: Dice) -> Phrase:
+    moment = datetime.datetime.combine(_random_day(dice), _random_time(dice))
+    style = dice.pick(("short", "medium"))
+    return lambda locale: dates.format_datetime(moment, style, locale=locale)
+
+
+def _time(dice: Dice) -> Phrase:
+    time, style = _random_time(dice), dice.pick(("short", "medium"))
+    return lambda locale: dates.format_time(time, style, locale=locale)
+
+
+def _interval(dice: Dice) -> Phrase:
+    start = _random_day(dice)
+    days = dice.between(1, 10 ** dice.between(1, 4))
+    end, skeleton = start + datetime.timedelta(days), dice.pick(_INTERVAL_SKELETONS)
+    return lambda locale: dates.format_interval(start, end, skeleton, locale=locale)
+
+
+def _relative(dice: Dice) -> Phrase:
+    seconds, limit = dice.pick(_SECONDS_AND_LIMIT_OF_UNIT)
+    sign = dice.pick((-1, 1))
+    span = datetime.timedelta(seconds=sign * seconds * dice.between(1, limit - 1))
+    directed = dice.chance(0.8)
+    return lambda locale: dates.format_timedelta(
+        span, threshold=1.0, add_direction=directed, locale=locale
+    )
+
+
+def _quantity(dice: Dice) -> Phrase:
+    unit, amount = dice.pick(_UNITS), _amount(dice)
+    length = "long" if dice.chance(0.7) else "short"
+    return lambda locale: units.format_unit(amount, unit, length, locale=locale)
+
+
+def _percentage(dice: Dice) -> Phrase:
+    share = Decimal(dice.between(0, 2_000)).scaleb(-3)
+    return lambda locale: numbers.format_percent(
+        share, locale=locale, decimal_quantization=False
+    )
+
+
+def _number(dice: Dice) -> Phrase:
+    amount = _amount(dice)
+    return lambda locale: numbers.format_decimal(amount, locale=locale)
+
+
+def _compact_number(dice: Dice) -> Phrase:
+    amount = dice.between(10, 999) * 10 ** dice.between(2, 8)
+    kind = dice.pick(("long", "short"))
+    return lambda locale: numbers.format_compact_decimal(
+        amount, format_type=kind, locale=locale, fraction_digits=1
+    )
+
+
+def _calendar_name(dice: Dice) -> Phrase:
+    table, first, last = dice.pick((("days", 0, 6), ("months", 1, 12)))
+    index = dice.between(first, last)
+    return lambda locale: getattr(locale, table)["stand-alone"]["wide"][index]

@@ -1,0 +1,165 @@
+"""Seeded, resumable batches of sentence pairs to train on."""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import grain
+import numpy as np
+
+from attnjax.config import DataConfig
+from attnjax.data.encoded import (
+    encode_pairs,
+    fingerprint,
+    lengths_of,
+    spread,
+    usable_pairs,
+)
+from attnjax.data.parallel import ParallelCorpus
+from attnjax.data.shapes import BatchShape, choose_shapes, rows_of
+from attnjax.data.stream import Layout, PlannedBatches
+from attnjax.data.vocabulary import TokenizerPair
+from attnjax.types import PairBatch
+
+_BATCHES_AHEAD = 4  # prepared by the prefetch thread
+_PAIRS_SAMPLED = 20_000  # to choose the shapes
+
+
+def training_batches(
+    corpus: ParallelCorpus,
+    tokenizers: TokenizerPair,
+    config: DataConfig,
+    *,
+    seed: int,
+    process_index: int = 0,
+    process_count: int = 1,
+) -> TrainingBatches:
+    """Endless batches over shuffled epochs of the training pairs.
+
+    Pairs with an empty side, or longer than the longest bucket, are left out; the log
+    says how many, once per epoch.
+
+    Args:
+        corpus: the training pairs.
+        tokenizers: of both languages.
+        config: shapes, token budget, packing.
+        seed: of the order; other seeds give unrelated orders.
+        process_index: which host this is.
+        process_count: how many hosts share each batch.
+
+    Returns:
+        The iterator, prepared ahead by a thread.
+
+    Raises:
+        ValueError: the hosts cannot share the rows evenly, or no pair can be used.
+    """
+    if config.rows_multiple % process_count:
+        raise ValueError(
+            f"{process_count} hosts cannot share rows evenly; data.rows_multiple must "
+            f"be a multiple of that, got {config.rows_multiple}."
+        )
+    pairs = encode_pairs(corpus, tokenizers)
+    lengths = lengths_of(pairs.read(spread(len(pairs), _PAIRS_SAMPLED)))
+    shapes = _training_shapes(lengths, config, corpus)
+    window_tokens = config.shuffle_buffer_batches * config.tokens_per_batch
+    layout = Layout(
+        shapes=shapes,
+        packed=config.packing,
+        window_pairs=int(window_tokens / lengths.max(axis=1).mean()) + 1,
+        seed=seed,
+    )
+    batches = grain.experimental.ThreadPrefetchIterDataset(
+        PlannedBatches(pairs, layout, process_index, process_count),
+        prefetch_buffer_size=_BATCHES_AHEAD,
+    )
+    vocabularies = b"".join(tokenizer.to_bytes() for tokenizer in tokenizers)
+    identity = {
+        "corpus": fingerprint(corpus),
+        "vocabulary": hashlib.sha256(vocabularies).hexdigest()[:16],
+        "batching": repr(layout),
+    }
+    return TrainingBatches(iter(batches), shapes, identity)
+
+
+class TrainingBatches:
+    """An endless iterator over batches whose exact position can be stored.
+
+    Attributes:
+        shapes: every global shape that a batch can have.
+    """
+
+    def __init__(
+        self,
+        batches: grain.DatasetIterator[PairBatch],
+        shapes: Sequence[BatchShape],
+        identity: Mapping[str, str],
+    ) -> None:
+        self.shapes = tuple(shapes)
+        # At exit, grain's destructor runs too late and complains: stop before.
+        self._batches = [batches]
+        weakref.finalize(self, _stop, self._batches)
+        self._identity = dict(identity)
+
+    def __iter__(self) -> TrainingBatches:
+        return self
+
+    def __next__(self) -> PairBatch:
+        return next(self._batches[0])
+
+    def get_state(self) -> dict[str, Any]:
+        """The position after the last batch, and the identity of the data, for JSON."""
+        return {"identity": self._identity, "position": self._batches[0].get_state()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Goes to a stored position of the same data, batched in the same way.
+
+        Args:
+            state: what `get_state` gave, also on another number of hosts.
+
+        Raises:
+            ValueError: the state belongs to other data or another batching.
+        """
+        for part, expected in state["identity"].items():
+            if self._identity.get(part) != expected:
+                raise ValueError(
+                    f"cannot resume: the run was trained with another {part}; expected "
+                    f"{expected}, got {self._identity.get(part)}. Resume with the same "
+                    "data and configuration, or begin a new run folder."
+                )
+        self._batches[0].set_state(dict(state["position"]))
+
+    def close(self) -> None:
+        """Stops the thread that prepares batches."""
+        _stop(self._batches)
+
+
+def _stop(batches: list[grain.DatasetIterator[PairBatch]]) -> None:
+    while batches:
+        batches.pop().close()
+
+
+def _training_shapes(
+    lengths: np.ndarray, config: DataConfig, corpus: ParallelCorpus
+) -> list[BatchShape]:
+    longest = config.bucket_lengths[-1]
+    rows = rows_of(longest, config.tokens_per_batch, config.rows_multiple)
+    largest = BatchShape(rows, longest, longest)
+    usable = usable_pairs(lengths, largest)
+    if not usable.any():
+        raise ValueError(
+            f"{corpus.origin}: no training pair can be used, for each has an empty "
+            f"side or more than {longest} tokens; raise data.bucket_lengths, or mend "
+            "the text."
+        )
+    if config.packing:
+        return [largest]
+    return choose_shapes(
+        lengths[usable],
+        config.bucket_lengths,
+        config.bucket_shapes,
+        tokens_per_batch=config.tokens_per_batch,
+        rows_multiple=config.rows_multiple,
+    )

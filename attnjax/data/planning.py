@@ -1,0 +1,85 @@
+"""Which sentence pairs go into which row of which batch: pure functions of lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from attnjax.data.shapes import BatchShape, assign_shapes
+
+
+class PlannedBatch(NamedTuple):
+    """A shape, and the numbers of the pairs in each of its rows."""
+
+    shape: BatchShape
+    rows: list[list[int]]
+
+
+class Plan(NamedTuple):
+    """Batches made of a window of pairs, and the pairs that wait for the next one."""
+
+    batches: list[PlannedBatch]
+    carried: list[int]
+
+
+def plan_buckets(
+    lengths: np.ndarray, shapes: Sequence[BatchShape], rng: np.random.Generator
+) -> Plan:
+    """One pair per row, in the cheapest shape that holds it.
+
+    Args:
+        lengths: ``[N, 2]`` tokens of source and target, with ``</s>``; all pairs fit.
+        shapes: cheapest row first.
+        rng: shuffles the batches.
+
+    Returns:
+        Full batches only.
+    """
+    assigned = assign_shapes(lengths, shapes)
+    batches, carried = [], []
+    for number, shape in enumerate(shapes):
+        members = np.flatnonzero(assigned == number).tolist()
+        full = len(members) // shape.rows * shape.rows
+        for start in range(0, full, shape.rows):
+            rows = [[pair] for pair in members[start : start + shape.rows]]
+            batches.append(PlannedBatch(shape, rows))
+        carried += members[full:]
+    return Plan(_shuffled(batches, rng), carried)
+
+
+def plan_packed(
+    lengths: np.ndarray, shape: BatchShape, rng: np.random.Generator
+) -> Plan:
+    """Several pairs per row: each goes into the first row with room on both sides.
+
+    Args:
+        lengths: ``[N, 2]`` tokens of source and target, with ``</s>``; all pairs fit.
+        shape: of every batch.
+        rng: shuffles the batches.
+
+    Returns:
+        Full batches only. Late rows are the emptiest, so theirs are the pairs carried.
+    """
+    room = np.tile(shape[1:], (len(lengths), 1))
+    rows: list[list[int]] = []
+    for pair, needed in enumerate(lengths):
+        # The row after the last one is still empty, so the search always succeeds.
+        row = int((room[: len(rows) + 1] >= needed).all(axis=1).argmax())
+        if row == len(rows):
+            rows.append([])
+        rows[row].append(pair)
+        room[row] -= needed
+    full = len(rows) // shape.rows * shape.rows
+    batches = [
+        PlannedBatch(shape, rows[start : start + shape.rows])
+        for start in range(0, full, shape.rows)
+    ]
+    return Plan(_shuffled(batches, rng), [pair for row in rows[full:] for pair in row])
+
+
+def _shuffled(
+    batches: list[PlannedBatch], rng: np.random.Generator
+) -> list[PlannedBatch]:
+    return [batches[number] for number in rng.permutation(len(batches))]

@@ -1,0 +1,177 @@
+"""The endless, resumable stream of planned batches, as a grain dataset.
+
+A window is a stretch of the epoch's shuffled order. Its pairs, and those that the
+window before could not place, are put into batches of a few fixed shapes, and the
+batches are shuffled. Pairs that fill no batch are carried on, over the end of the epoch
+too, so that no batch is ragged. All hosts plan the same global batches, and each lays
+out its share.
+
+The position is small and exact: where the present window began, the pairs carried into
+it, and how many of its batches were handed out. Setting it plans the window again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import grain
+import numpy as np
+
+from attnjax.data.encoded import EncodedPairs, lengths_of, usable_pairs
+from attnjax.data.layout import IdPair, lay_out_pairs
+from attnjax.data.planning import Plan, PlannedBatch, plan_buckets, plan_packed
+from attnjax.data.shapes import BatchShape
+from attnjax.types import PairBatch
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How a stream of pairs becomes batches.
+
+    Attributes:
+        shapes: of the batches, cheapest row first; packed batches all have the last.
+        packed: several pairs per row.
+        window_pairs: pairs that are planned together.
+        seed: of the order.
+    """
+
+    shapes: Sequence[BatchShape]
+    packed: bool
+    window_pairs: int
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Window:
+    """Where a window begins.
+
+    Attributes:
+        start: pairs read before, over all epochs.
+        carried: numbers of pairs that wait for a batch.
+        dropped: pairs left out so far in the epoch.
+    """
+
+    start: int = 0
+    carried: tuple[int, ...] = ()
+    dropped: int = 0
+
+
+class PlannedBatches(grain.IterDataset[PairBatch]):
+    """An endless dataset of batches; each host lays out its share of the rows.
+
+    Args:
+        pairs: the training pairs as ids.
+        layout: how they become batches.
+        process_index: which host this is.
+        process_count: how many hosts share each batch.
+    """
+
+    def __init__(
+        self,
+        pairs: EncodedPairs,
+        layout: Layout,
+        process_index: int,
+        process_count: int,
+    ) -> None:
+        super().__init__()
+        self._arguments = pairs, layout, process_index, process_count
+
+    def __iter__(self) -> grain.DatasetIterator[PairBatch]:
+        return _PlannedIterator(*self._arguments)
+
+
+class _PlannedIterator(grain.DatasetIterator[PairBatch]):
+    def __init__(
+        self,
+        pairs: EncodedPairs,
+        layout: Layout,
+        process_index: int,
+        process_count: int,
+    ) -> None:
+        super().__init__()
+        self._pairs, self._layout = pairs, layout
+        self._process_index, self._process_count = process_index, process_count
+        # grain adds the epoch to the seed: spread seeds out, or seed 1 would repeat
+        # seed 0 one epoch later.
+        order_seed = int(np.random.SeedSequence(layout.seed).generate_state(1)[0])
+        self._order = (
+            grain.MapDataset.range(len(pairs)).shuffle(order_seed).repeat(None)
+        )
+        self._window = _Window()
+        self._emitted = 0
+        self._planned: tuple[Plan, list[IdPair], _Window] | None = None
+
+    def __next__(self) -> PairBatch:
+        plan, pairs, following = self._planned or self._plan_window()
+        while self._emitted == len(plan.batches):
+            self._window, self._emitted = following, 0
+            plan, pairs, following = self._plan_window()
+        batch = plan.batches[self._emitted]
+        self._emitted += 1
+        return self._lay_out(batch, pairs)
+
+    def get_state(self) -> dict[str, Any]:
+        return {
+            "start": self._window.start,
+            "carried": list(self._window.carried),
+            "dropped": self._window.dropped,
+            "emitted": self._emitted,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self._window = _Window(
+            int(state["start"]), tuple(state["carried"]), int(state["dropped"])
+        )
+        self._emitted = int(state["emitted"])
+        self._planned = None
+
+    def _plan_window(self) -> tuple[Plan, list[IdPair], _Window]:
+        """Plans the present window; also returns its pairs and the window after it."""
+        window, layout = self._window, self._layout
+        epoch_end = (window.start // len(self._pairs) + 1) * len(self._pairs)
+        end = min(window.start + layout.window_pairs, epoch_end)
+        read = [self._order[number] for number in range(window.start, end)]
+        numbers = np.array([*window.carried, *read], np.int64)
+        pairs = self._pairs.read(numbers.tolist())
+        lengths = lengths_of(pairs)
+        usable = np.flatnonzero(usable_pairs(lengths, layout.shapes[-1]))
+        rng = np.random.default_rng([layout.seed, window.start])
+        if layout.packed:
+            plan = plan_packed(lengths[usable], layout.shapes[-1], rng)
+        else:
+            plan = plan_buckets(lengths[usable], layout.shapes, rng)
+        dropped = window.dropped + len(pairs) - len(usable)
+        if window.start == 0 or end == epoch_end:
+            seen = end - (epoch_end - len(self._pairs))
+            _log_dropped(dropped, seen, layout.shapes[-1])
+        following = _Window(
+            end,
+            tuple(numbers[usable[plan.carried]].tolist()),
+            0 if end == epoch_end else dropped,
+        )
+        self._planned = plan, [pairs[number] for number in usable], following
+        return self._planned
+
+    def _lay_out(self, batch: PlannedBatch, pairs: list[IdPair]) -> PairBatch:
+        share = batch.shape.rows // self._process_count
+        first = self._process_index * share
+        return lay_out_pairs(
+            [[pairs[n] for n in row] for row in batch.rows[first : first + share]],
+            batch.shape.source_length,
+            batch.shape.target_length,
+            packed=self._layout.packed,
+        )
+
+
+def _log_dropped(dropped: int, seen: int, largest: BatchShape) -> None:
+    _LOG.info(
+        "left out %d of %d training pairs: an empty side, or over %d tokens",
+        dropped,
+        seen,
+        largest.source_length,
+    )

@@ -1,0 +1,130 @@
+r"""Parallel text files: line i of one file translates line i of the other.
+
+What is done to the bytes, and nothing else:
+
+- lines end at ``\n`` only; U+2028, U+0085, form feeds and NUL stay inside their line;
+- one trailing ``\r`` of a line (Windows line ends) and a byte order mark at the start
+  of the file are removed;
+- invalid UTF-8, unequal numbers of lines and empty files are refused, with file and
+  line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from attnjax.data.parallel import ParallelCorpus
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_OPENERS: dict[str, Callable[[Path], BinaryIO]] = {
+    "": lambda path: path.open("rb"),
+    ".gz": lambda path: gzip.open(path, "rb"),  # type: ignore[return-value]
+    ".xz": lambda path: lzma.open(path, "rb"),  # type: ignore[return-value]
+}
+
+
+def read_lines(file: Path | str | BinaryIO) -> list[str]:
+    r"""Reads UTF-8 text as a list of lines, split on ``\n`` only.
+
+    Args:
+        file: a path, decompressed if it ends in ``.gz`` or ``.xz``, or a binary stream
+            such as ``sys.stdin.buffer``.
+
+    Returns:
+        The lines without their ends. A ``\n`` at the end of the file ends the last line
+        and begins no further one; an empty file has no lines.
+
+    Raises:
+        ValueError: the bytes are not UTF-8 (with file, line and byte), or the
+            compressed file is damaged.
+        OSError: the file cannot be read.
+    """
+    if isinstance(file, Path | str):
+        name, content = str(file), _read_bytes(Path(file))
+    else:
+        name, content = str(getattr(file, "name", "the input")), file.read()
+    content = content.removeprefix(_BYTE_ORDER_MARK)
+    if not content:
+        return []
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(_invalid_utf8(name, content, error)) from None
+    lines = text.removesuffix("\n").split("\n")
+    return [line.removesuffix("\r") for line in lines]
+
+
+def read_text_files(
+    prefix: Path, source_language: str, target_language: str
+) -> ParallelCorpus:
+    """Reads ``prefix.<language>`` of both languages, plain or ``.gz`` or ``.xz``.
+
+    Args:
+        prefix: the path without ``.<language>``.
+        source_language: the suffix of the source file.
+        target_language: the suffix of the target file.
+
+    Returns:
+        The pairs, in the order of the files.
+
+    Raises:
+        ValueError: a file is empty or not UTF-8, or the numbers of lines differ.
+        FileNotFoundError: a file exists in none of the three forms.
+    """
+    source_path = _find(prefix, source_language)
+    target_path = _find(prefix, target_language)
+    source, target = read_lines(source_path), read_lines(target_path)
+    for path, lines in ((source_path, source), (target_path, target)):
+        if not lines:
+            raise ValueError(
+                f"{path} is empty; a corpus needs at least one line in each file."
+            )
+    if len(source) != len(target):
+        shorter, longer = sorted(
+            [(len(source), source_path), (len(target), target_path)]
+        )
+        raise ValueError(
+            f"parallel files must have equal numbers of lines: {longer[1]} has "
+            f"{longer[0]}, but {shorter[1]} ends after line {shorter[0]}. Line i of "
+            r"one must translate line i of the other (lines end at \n only); find "
+            "where they part and mend the files."
+        )
+    return ParallelCorpus(source, target, origin=f"{source_path} and {target_path}")
+
+
+def _find(prefix: Path, language: str) -> Path:
+    candidates = [Path(f"{prefix}.{language}{ending}") for ending in _OPENERS]
+    for path in candidates:
+        if path.is_file():
+            return path
+    raise FileNotFoundError(
+        f"found no {candidates[0]}, nor the same with .gz or .xz; the path of a text "
+        f"corpus is a prefix that .{language} follows."
+    )
+
+
+def _read_bytes(path: Path) -> bytes:
+    opener = _OPENERS.get(path.suffix, _OPENERS[""])
+    try:
+        with opener(path) as stream:
+            return stream.read()
+    except (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError) as error:
+        raise ValueError(
+            f"{path} is damaged or not a {path.suffix} file ({error}); "
+            "download or compress it again."
+        ) from None
+
+
+def _invalid_utf8(name: str, content: bytes, error: UnicodeDecodeError) -> str:
+    line = content.count(b"\n", 0, error.start) + 1
+    column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
+    return (
+        f"{name}, line {line}, byte {column}: expected UTF-8, got byte "
+        f"0x{content[error.start]:02x}; convert the file, for example with "
+        "`iconv -f ISO-8859-1 -t UTF-8`."
+    )

@@ -1,0 +1,113 @@
+"""Training, saving and loading the tokenizers of an experiment."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from attnjax.config import TokenizerConfig
+from attnjax.data.parallel import ParallelCorpus
+from attnjax.data.sentencepiece_tokenizer import (
+    SentencePieceTokenizer,
+    train_sentencepiece,
+)
+from attnjax.data.symbol_tokenizers import SymbolTokenizer, train_symbols
+from attnjax.data.vocabulary import Tokenizer, TokenizerPair, check_ids
+
+__all__ = [
+    "Tokenizer",
+    "TokenizerPair",
+    "check_ids",
+    "load_tokenizers",
+    "save_tokenizers",
+    "train_tokenizers",
+]
+
+_DESCRIPTION = "tokenizer.json"  # kind, and whether there is one vocabulary
+_SENTENCEPIECE_KINDS = ("bpe", "unigram")
+
+
+def train_tokenizers(corpus: ParallelCorpus, config: TokenizerConfig) -> TokenizerPair:
+    """Trains the tokenizers on training pairs; the same pairs give the same ones.
+
+    Args:
+        corpus: the training pairs. Beyond ``config.max_sentences`` of them, that many
+            are taken at equal distances.
+        config: kind, size, joint or separate.
+
+    Returns:
+        The pair; both members are one object if ``config.joint``.
+
+    Raises:
+        ValueError: the text is empty, or ``vocab_size`` too small for its characters.
+    """
+    train = (
+        train_sentencepiece if config.kind in _SENTENCEPIECE_KINDS else train_symbols
+    )
+    sides = [_sample(side, config) for side in (corpus.source, corpus.target)]
+    if config.joint:
+        tokenizer: Tokenizer = train(itertools.chain(*sides), config)
+        return TokenizerPair(tokenizer, tokenizer)
+    return TokenizerPair(*(train(side, config) for side in sides))
+
+
+def save_tokenizers(pair: TokenizerPair, folder: Path) -> None:
+    """Writes ``tokenizer.*``, or ``tokenizer.source.*`` and ``tokenizer.target.*``.
+
+    Subword models are SentencePiece's own files, word and character lists are JSON;
+    ``tokenizer.json`` says which.
+
+    Args:
+        pair: the tokenizers.
+        folder: the run folder; made if missing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    description = {"kind": pair.source.kind, "joint": pair.joint}
+    for path, tokenizer in zip(_paths(folder, description), pair, strict=False):
+        path.write_bytes(tokenizer.to_bytes())
+    # Last, so that a folder with a description is complete.
+    (folder / _DESCRIPTION).write_text(json.dumps(description) + "\n", encoding="utf-8")
+
+
+def load_tokenizers(folder: Path) -> TokenizerPair:
+    """Reads what `save_tokenizers` wrote.
+
+    Args:
+        folder: the run folder.
+
+    Returns:
+        The pair; both members are one object if it was saved so.
+
+    Raises:
+        FileNotFoundError: the folder holds no tokenizer.
+        ValueError: a file is damaged.
+    """
+    path = folder / _DESCRIPTION
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"found no {path}; expected the folder of a run whose training has begun."
+        )
+    description = json.loads(path.read_text(encoding="utf-8"))
+    loaded = [_read(path, description["kind"]) for path in _paths(folder, description)]
+    return TokenizerPair(loaded[0], loaded[-1])
+
+
+def _sample(texts: Sequence[str], config: TokenizerConfig) -> Iterator[str]:
+    count = min(len(texts), config.max_sentences)
+    return (texts[index * len(texts) // count] for index in range(count))
+
+
+def _paths(folder: Path, description: dict[str, str | bool]) -> list[Path]:
+    ending = "model" if description["kind"] == "sentencepiece" else "symbols.json"
+    if description["joint"]:
+        return [folder / f"tokenizer.{ending}"]
+    return [folder / f"tokenizer.{side}.{ending}" for side in ("source", "target")]
+
+
+def _read(path: Path, kind: str) -> Tokenizer:
+    content = path.read_bytes()
+    if kind == "sentencepiece":
+        return SentencePieceTokenizer(content)
+    return SymbolTokenizer(kind, json.loads(content))

@@ -1,0 +1,100 @@
+"""What a tokenizer is: the contract, the special tokens, and checks of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")  # in the order of their ids
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back.
+
+    Attributes:
+        kind: ``sentencepiece``, ``word`` or ``char``.
+        size: number of ids, special tokens included.
+        pad_id: fills rows up; never part of a sentence.
+        bos_id: ``<s>``, the first decoder input.
+        eos_id: ``</s>``, ends every sentence.
+        unk_id: what the vocabulary lacks; printed as ``<unk>``.
+    """
+
+    kind: str
+    pad_id: int
+    bos_id: int
+    eos_id: int
+    unk_id: int
+
+    @property
+    def size(self) -> int:
+        """Number of ids, special tokens included."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of one line, without special tokens."""
+        ...
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` of each text, faster than one by one."""
+        ...
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids up to the first ``</s>``, without ``<pad>`` and ``<s>``."""
+        ...
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """How each id looks, for pictures; special tokens show their names."""
+        ...
+
+    def to_bytes(self) -> bytes:
+        """Everything that is needed to build the same tokenizer again."""
+        ...
+
+
+class TokenizerPair(NamedTuple):
+    """The tokenizers of both languages; one and the same object if joint."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def joint(self) -> bool:
+        """Whether both languages share one vocabulary."""
+        return self.source is self.target
+
+
+def printable_ids(ids: Iterable[int]) -> list[int]:
+    """The ids before the first ``</s>``, without ``<pad>`` and ``<s>``."""
+    kept = []
+    for token in ids:
+        if token == EOS_ID:
+            break
+        if token not in (PAD_ID, BOS_ID):
+            kept.append(int(token))
+    return kept
+
+
+def check_ids(ids: Sequence[int] | np.ndarray, size: int, where: str) -> None:
+    """Refuses ids outside a vocabulary, which no compiled model would notice.
+
+    Args:
+        ids: token ids of one sentence.
+        size: number of ids in the vocabulary.
+        where: names the sentence in the message, such as "corpus/train.de, line 7".
+
+    Raises:
+        ValueError: an id is negative, or ``size`` or more.
+    """
+    array = np.asarray(ids)
+    outside = (array < 0) | (array >= size)
+    if outside.any():
+        position = int(np.argmax(outside))
+        raise ValueError(
+            f"{where}: token {position + 1} has id {array[position]}, but the "
+            f"vocabulary has ids 0 to {size - 1}; encode the text with the tokenizer "
+            "that the model was trained with."
+        )
