@@ -1,0 +1,158 @@
+"""The learning curve of a run, from its log of JSON lines."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+_INK = "#24292f"
+_MUTED = "#6b7280"
+_TRAIN = "#8fb3d9"
+_VALIDATION = "#1f5aa0"
+_SCORE = "#b45309"
+
+Series = tuple[list[int], list[float]]  # steps and values
+
+
+def plot_learning_curve(
+    metrics_jsonl: Path, path: Path, *, score: str | None = None
+) -> None:
+    """Draws loss and score over the steps of a run, as a PNG.
+
+    A validation is a line whose ``event`` is ``validation``, or that keeps its numbers
+    under the name ``validation``; every other line belongs to training. Where a step
+    comes twice, because a run was resumed before it, the later line counts. A half
+    written last line is left out, and a number that is null or not finite is a gap.
+
+    Args:
+        metrics_jsonl: The log; each line an object with ``step`` and named numbers.
+        path: The file to write; its folder is made.
+        score: The validation number of a second panel, with its best step marked; None
+            draws the loss alone.
+
+    Raises:
+        ValueError: If the log holds no loss.
+    """
+    training, validation = _read(metrics_jsonl)
+    losses = {"train": training.get("loss"), "validation": validation.get("loss")}
+    if not any(losses.values()):
+        raise ValueError(
+            f"{metrics_jsonl} holds no line with a loss, so there is no curve to draw."
+        )
+    scores = validation.get(score) if score else None
+    figure = Figure(
+        figsize=(7.2, 5.6 if scores else 3.4),
+        dpi=150,
+        facecolor="white",
+        layout=ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1, hspace=0.05),
+    )
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(2 if scores else 1, sharex=True, squeeze=False)[:, 0]
+    _draw_losses(panels[0], losses)
+    if scores:
+        _draw_score(panels[1], scores, str(score))
+    panels[-1].set_xlabel("step", color=_MUTED, fontsize=9)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png")
+
+
+def _read(path: Path) -> tuple[dict[str, Series], dict[str, Series]]:
+    """Named series of training and of validation."""
+    training: dict[int, Mapping[str, Any]] = {}
+    validation: dict[int, Mapping[str, Any]] = {}
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        record = _parse(line)
+        if record is None:
+            continue
+        nested = record.get("validation")
+        if isinstance(nested, dict):
+            validation[record["step"]] = nested
+        if record.get("event") == "validation":
+            validation[record["step"]] = record
+        elif "loss" in record:
+            training[record["step"]] = record
+    return _series(training), _series(validation)
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return record if isinstance(record, dict) and "step" in record else None
+
+
+def _series(records: Mapping[int, Mapping[str, Any]]) -> dict[str, Series]:
+    series: dict[str, Series] = {}
+    for step, record in sorted(records.items()):
+        for name, value in record.items():
+            number = math.nan if value is None else value
+            if isinstance(number, int | float) and name != "step":
+                steps, values = series.setdefault(name, ([], []))
+                steps.append(step)
+                values.append(number if math.isfinite(number) else math.nan)
+    return series
+
+
+def _draw_losses(axes: Axes, losses: Mapping[str, Series | None]) -> None:
+    _prepare(axes, "loss")
+    if train := losses["train"]:
+        axes.plot(*train, color=_TRAIN, linewidth=1.6, label="train")
+    if validation := losses["validation"]:
+        _draw_points(axes, validation, _VALIDATION, "validation")
+    axes.legend(frameon=False, labelcolor=_INK, fontsize=9, loc="upper right")
+
+
+def _draw_score(axes: Axes, scores: Series, name: str) -> None:
+    _prepare(axes, f"validation {name}")
+    _draw_points(axes, scores, _SCORE, name)
+    steps, values = scores
+    if np.isnan(values).all():
+        return
+    best = int(np.nanargmax(values))
+    axes.plot(steps[best], values[best], "o", color=_SCORE, markersize=8)
+    axes.annotate(
+        f"best {values[best]:.4g} at step {steps[best]:,}",
+        (steps[best], values[best]),
+        xytext=(0, -10),
+        textcoords="offset points",
+        ha="right" if steps[best] > np.mean(axes.get_xlim()) else "left",
+        va="top",
+        color=_INK,
+        fontsize=9,
+    )
+
+
+def _draw_points(axes: Axes, series: Series, color: str, label: str) -> None:
+    axes.plot(
+        *series,
+        color=color,
+        linewidth=2.0,
+        marker="o",
+        markersize=4.5,
+        markeredgecolor="white",
+        label=label,
+    )
+
+
+def _prepare(axes: Axes, label: str) -> None:
+    axes.set_ylabel(label, color=_MUTED, fontsize=9)
+    axes.grid(axis="y", color="#e5e7eb", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.tick_params(length=0, labelsize=9, labelcolor=_MUTED)
+    axes.margins(y=0.08)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color("#c9ced6")

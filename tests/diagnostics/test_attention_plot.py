@@ -1,0 +1,125 @@
+"""Heatmaps: what they show, in which order, with which tokens."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from attnjax.diagnostics.attention_plot import plot_attention
+
+SOURCE = ["▁Ein", "Hund", "$x$", "läuft", "</s>"]
+TARGET = ["▁A", "dog", "</s>"]
+
+
+def _weights(*shape):
+    weights = np.random.default_rng(0).random(shape)
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def _labels(ticks):
+    return [label.get_text() for label in ticks]
+
+
+def _mesh(axes):
+    return axes.collections[0].get_array()
+
+
+def test_cells_and_tokens_are_those_that_were_given(tmp_path, saved_figures):
+    weights = _weights(3, 5)
+    path = tmp_path / "new" / "picture.png"
+    plot_attention(weights, SOURCE, TARGET, path, "sentence 1")
+
+    (figure,) = saved_figures
+    axes = figure.axes[0]
+    np.testing.assert_allclose(_mesh(axes), weights, rtol=1e-6)
+    assert _labels(axes.get_xticklabels()) == SOURCE
+    assert _labels(axes.get_yticklabels()) == TARGET
+    assert axes.get_yticks().tolist() == [0, 1, 2]
+    assert axes.yaxis_inverted()
+    assert figure.get_suptitle() == "sentence 1"
+    assert axes.collections[0].get_clim() == (0.0, pytest.approx(weights.max()))
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_heads_are_panels_of_one_scale(tmp_path, saved_figures):
+    weights = _weights(5, 3, 5)
+    plot_attention(weights, SOURCE, TARGET, tmp_path / "heads.png")
+    panels = saved_figures[0].axes[:5]
+    for head, axes in enumerate(panels):
+        np.testing.assert_allclose(_mesh(axes), weights[head], rtol=1e-6)
+        assert axes.get_xlabel() == f"head {head + 1}"
+        assert axes.collections[0].get_clim() == (0.0, pytest.approx(weights.max()))
+    assert [bool(_labels(axes.get_yticklabels())) for axes in panels] == [
+        *(True, False, False, False),
+        True,
+    ]
+
+
+def test_pixels_are_dark_where_the_weight_is(tmp_path):
+    def dark_blue_centre(row, column):
+        weights = np.zeros((2, 2))
+        weights[row, column] = 1.0
+        path = tmp_path / "picture.png"
+        plot_attention(weights, ["a", "b"], ["c", "d"], path)
+        red, _, blue, _ = np.moveaxis(imread(path), -1, 0)
+        return np.mean(np.nonzero((blue - red > 0.2) & (blue < 0.5)), axis=-1)
+
+    top_left, top_right = dark_blue_centre(0, 0), dark_blue_centre(0, 1)
+    bottom_left = dark_blue_centre(1, 0)
+    np.testing.assert_allclose(top_right[0], top_left[0], atol=1)
+    np.testing.assert_allclose(bottom_left[1], top_left[1], atol=1)
+    assert top_right[1] > top_left[1] + 10
+    assert bottom_left[0] > top_left[0] + 10
+
+
+@pytest.mark.parametrize("length", [1, 60])
+def test_the_picture_grows_so_that_tokens_stay_legible(tmp_path, length):
+    path = tmp_path / "picture.png"
+    plot_attention(_weights(length, length), *[["▁token"] * length] * 2, path)
+    height, width, _ = imread(path).shape
+    assert width >= length * 30
+    assert height >= length * 30
+
+
+def test_no_token_warns_and_formulas_stay_text(tmp_path, saved_figures):
+    tokens = ["$\\frac$", "a$b", "\ue000", "\n", "\x00", "🤗"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plot_attention(_weights(6, 6), tokens, tokens, tmp_path / "p.png", "$title$")
+    labels = saved_figures[0].axes[0].get_xticklabels()
+    assert _labels(labels)[:2] == ["$\\frac$", "a$b"]
+    assert _labels(labels)[3:5] == ["\\n", "\\x00"]
+    assert not any(label.get_parse_math() for label in labels)
+
+
+def test_empty_rows_and_all_zero_weights_are_drawn(tmp_path, saved_figures):
+    plot_attention(np.zeros((3, 5)), SOURCE, TARGET, tmp_path / "zero.png")
+    assert saved_figures[0].axes[0].collections[0].get_clim() == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "source", "target"),
+    [
+        ((5, 3), SOURCE, TARGET),
+        ((3,), SOURCE, TARGET),
+        ((2, 2, 3, 5), SOURCE, TARGET),
+        ((3, 0), [], TARGET),
+    ],
+)
+def test_weights_that_do_not_fit_the_tokens_are_refused(
+    tmp_path, shape, source, target
+):
+    with pytest.raises(ValueError, match="weights must be"):
+        plot_attention(np.zeros(shape), source, target, tmp_path / "p.png")
+
+
+def test_drawing_leaves_pyplot_and_its_global_state_alone():
+    code = (
+        "import sys, attnjax.diagnostics.attention_plot, "
+        "attnjax.diagnostics.learning_curve; "
+        "sys.exit('matplotlib.pyplot' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
