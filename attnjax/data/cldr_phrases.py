@@ -86,7 +86,6 @@ class PhraseBook:
 
         self._territories = [k for k in shared("territories") if k.isalpha()]
         self._languages = [k for k in shared("languages") if len(k) == 2]
-        self._scripts = shared("scripts")
         self._currencies = [
             code
             for code in shared("currencies")
@@ -95,8 +94,8 @@ class PhraseBook:
         self.kinds: tuple[PhraseKind, ...] = (
             *(_date, _date, _day, _date_time, _time, _interval, _relative),
             *(_quantity, _quantity, self._price, _percentage, _number),
-            *(_compact_number, _calendar_name, self._territory, self._territory),
-            *(self._language, self._language, self._currency, self._script),
+            *(_compact_number, _calendar_name, self._currency),
+            *(self._territory, self._territory, self._language, self._language),
         )
 
     def _price(self, dice: Dice) -> Phrase:
@@ -119,14 +118,10 @@ class PhraseBook:
         code = dice.pick(self._currencies)
         return lambda locale: locale.currencies[code]
 
-    def _script(self, dice: Dice) -> Phrase:
-        code = dice.pick(self._scripts)
-        return lambda locale: locale.scripts[code]
-
 
 def _random_day(dice: Dice) -> datetime.date:
-    first = datetime.date(1900, 1, 1).toordinal()
-    return datetime.date.fromordinal(dice.between(first, first + 130 * 365))
+    first, last = datetime.date(1950, 1, 1), datetime.date(2039, 12, 31)
+    return datetime.date.fromordinal(dice.between(first.toordinal(), last.toordinal()))
 
 
 def _random_time(dice: Dice) -> datetime.time:
@@ -134,8 +129,8 @@ def _random_time(dice: Dice) -> datetime.time:
 
 
 def _amount(dice: Dice) -> Decimal:
-    """A number of 1 to 6 digits, every third with decimals."""
-    whole = dice.between(0, 10 ** dice.between(1, 6) - 1)
+    """A number of 1 to 5 digits, every third with decimals."""
+    whole = dice.between(0, 10 ** dice.pick((1, 1, 2, 2, 2, 3, 3, 4, 5)) - 1)
     decimals = dice.pick((0, 0, 0, 0, 1, 2))
     return Decimal(whole).scaleb(-decimals)
 
@@ -154,12 +149,12 @@ def _day(dice: Dice) -> Phrase:
 
 def _date_time(dice: Dice) -> Phrase:
     moment = datetime.datetime.combine(_random_day(dice), _random_time(dice))
-    style = dice.pick(("short", "medium"))
+    style = dice.pick(("short", "short", "medium"))
     return lambda locale: dates.format_datetime(moment, style, locale=locale)
 
 
 def _time(dice: Dice) -> Phrase:
-    time, style = _random_time(dice), dice.pick(("short", "medium"))
+    time, style = _random_time(dice), dice.pick(("short", "short", "medium"))
     return lambda locale: dates.format_time(time, style, locale=locale)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from attnjax.config import DataConfig
 from attnjax.data.encoded import (
-    encode_pairs,
+    EncodedPairs,
     fingerprint,
     lengths_of,
     spread,
@@ -25,7 +25,7 @@ from attnjax.data.vocabulary import TokenizerPair
 from attnjax.types import PairBatch
 
 _BATCHES_AHEAD = 4  # prepared by the prefetch thread
-_PAIRS_SAMPLED = 20_000  # to choose the shapes
+_PAIRS_SAMPLED = 5_000  # to choose the shapes
 
 
 def training_batches(
@@ -61,7 +61,7 @@ def training_batches(
             f"{process_count} hosts cannot share rows evenly; data.rows_multiple must "
             f"be a multiple of that, got {config.rows_multiple}."
         )
-    pairs = encode_pairs(corpus, tokenizers)
+    pairs = EncodedPairs(corpus, tokenizers)
     lengths = lengths_of(pairs.read(spread(len(pairs), _PAIRS_SAMPLED)))
     shapes = _training_shapes(lengths, config, corpus)
     window_tokens = config.shuffle_buffer_batches * config.tokens_per_batch
