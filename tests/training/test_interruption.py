@@ -1,0 +1,79 @@
+"""The first signal is a request, the second one is obeyed by the system itself."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from attnjax.training.interruption import catch_interruption
+
+STUBBORN = """
+import os, signal, time
+from attnjax.training.interruption import catch_interruption
+with catch_interruption() as interruption:
+    os.kill(os.getpid(), signal.SIGTERM)
+    print(interruption.requested, flush=True)
+    os.kill(os.getpid(), signal.{second})
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_the_first_signal_is_a_flag(name):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with catch_interruption() as interruption:
+        assert interruption.requested is None
+        os.kill(os.getpid(), getattr(signal, name))
+        assert interruption.requested == name
+    after = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    assert after == before
+
+
+@pytest.mark.parametrize("second", ["SIGINT", "SIGTERM"])
+def test_the_second_signal_ends_the_process_at_once(second):
+    ended = subprocess.run(
+        [sys.executable, "-c", STUBBORN.format(second=second)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert ended.returncode == -getattr(signal, second)
+    assert ended.stdout == "SIGTERM\n"
+    assert "once more to exit at once" in ended.stderr
+
+
+def test_work_that_a_signal_ends_gives_nothing():
+    done = []
+
+    def work():
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("after the signal")
+        return "result"
+
+    with catch_interruption() as interruption:
+        assert interruption.attempt(lambda: "result") == "result"
+        assert interruption.attempt(work) is None
+        assert interruption.requested == "SIGINT"
+        assert interruption.attempt(lambda: "result") is None
+    assert done == []
+
+
+def test_work_that_fails_fails():
+    with catch_interruption() as interruption, pytest.raises(ZeroDivisionError):
+        interruption.attempt(lambda: 1 / 0)
+
+
+def test_outside_the_main_thread_nothing_is_caught():
+    seen = []
+
+    def run():
+        with catch_interruption() as interruption:
+            seen.append((interruption.requested, signal.getsignal(signal.SIGINT)))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [(None, signal.default_int_handler)]
