@@ -53,13 +53,15 @@ class Transformer(nn.Module):
     def setup(self) -> None:
         """Makes the embeddings and stacks."""
         config = self.config
+        self.target_embedding = self._table(self.target_size)
         if config.tied_embeddings == "all":
-            self.embedding = self._table(self.target_size)
+            self.source_embedding = self.target_embedding
         else:
             self.source_embedding = self._table(self.source_size)
-            self.target_embedding = self._table(self.target_size)
         if config.tied_embeddings == "none":
             self.output_embedding = self._table(self.target_size)
+        else:
+            self.output_embedding = self.target_embedding
         final_norm = config.norm_position == "pre"
         self.encoder = Encoder(config, final_norm, dtype=self.dtype)
         self.decoder = Decoder(config, final_norm, dtype=self.dtype)
@@ -79,8 +81,7 @@ class Transformer(nn.Module):
         Returns:
             Their states ``[B, S, D]`` and self-attention weights ``[B, H, S, S]``.
         """
-        table = self._tables()["source"]
-        x = self._embed(table, source, train=train)
+        x = self._embed(self.source_embedding, source, train=train)
         states, attention = self.encoder(x, _attends(source, source), train=train)
         return Encoded(states, source, None, _prefixed("encoder", attention))
 
@@ -100,13 +101,13 @@ class Transformer(nn.Module):
             causal=True, query_segments=inputs.segments, key_segments=inputs.segments
         )
         x, attention = self.decoder(
-            self._embed(self._tables()["target"], inputs, train=train),
+            self._embed(self.target_embedding, inputs, train=train),
             encoded.states,
             self_mask,
             _attends(inputs, encoded.source),
             train=train,
         )
-        logits = self._tables()["output"].logits(x)
+        logits = self.output_embedding.logits(x)
         return Decoded(logits, _prefixed("decoder", attention))
 
     def begin(self, encoded: Encoded, max_tokens: int) -> tuple[PyTree, PyTree]:
@@ -151,8 +152,7 @@ class Transformer(nn.Module):
         """
         position = state["position"]
         max_tokens = state["caches"]["layer_0"].value.shape[2]
-        table = self._tables()["target"]
-        x = table(tokens) + self._positions(position)
+        x = self.target_embedding(tokens) + self._positions(position)
         x = jnp.where((position < max_tokens)[:, None], x, jnp.nan)
         x, caches = self.decoder.step(
             x,
@@ -161,22 +161,11 @@ class Transformer(nn.Module):
             state["caches"],
             position,
         )
-        logits = self._tables()["output"].logits(x)
+        logits = self.output_embedding.logits(x)
         return logits, {"caches": caches, "position": position + 1}
 
     def _table(self, size: int) -> Embedding:
         return Embedding(size, self.config.width, dtype=self.dtype)
-
-    def _tables(self) -> Mapping[str, Embedding]:
-        tied = self.config.tied_embeddings
-        if tied == "all":
-            return dict.fromkeys(("source", "target", "output"), self.embedding)
-        output = self.target_embedding if tied == "decoder" else self.output_embedding
-        return {
-            "source": self.source_embedding,
-            "target": self.target_embedding,
-            "output": output,
-        }
 
     def _embed(self, table: Embedding, tokens: Tokens, *, train: bool) -> Array:
         encoding = self._positions(jnp.arange(tokens.ids.shape[1])[None, :])
