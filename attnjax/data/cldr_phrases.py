@@ -8,6 +8,7 @@ abbreviations and twelve-hour clocks all differ.
 from __future__ import annotations
 
 import datetime
+import functools
 import random
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -77,46 +78,53 @@ PhraseKind = Callable[[Dice], Phrase]
 
 
 class PhraseBook:
-    """Draws phrases that both of two locales can express."""
+    """The kinds of phrases that both of two locales can express.
+
+    Attributes:
+        kinds: functions that draw a phrase; frequent kinds are there several times.
+    """
 
     def __init__(self, first: Locale, second: Locale) -> None:
-        def shared(name: str) -> list[str]:
-            keys = getattr(first, name).keys() & getattr(second, name).keys()
-            return sorted(keys)
-
-        self._territories = [k for k in shared("territories") if k.isalpha()]
-        self._languages = [k for k in shared("languages") if len(k) == 2]
-        self._currencies = [
+        shared = {
+            name: sorted(getattr(first, name).keys() & getattr(second, name).keys())
+            for name in ("territories", "languages", "currencies")
+        }
+        # Left out as too rare to be learnt: continents (numbers for codes), languages
+        # with codes of three letters, and old money (names that tell its years).
+        territories = [code for code in shared["territories"] if code.isalpha()]
+        languages = [code for code in shared["languages"] if len(code) == 2]
+        currencies = [
             code
-            for code in shared("currencies")
+            for code in shared["currencies"]
             if not any(character.isdigit() for character in first.currencies[code])
-        ]  # names with years are of old money, seen too rarely to be learnt
-        self.kinds: tuple[PhraseKind, ...] = (
+        ]
+        kinds: list[PhraseKind] = [
             *(_date, _date, _day, _date_time, _time, _interval, _relative),
-            *(_quantity, _quantity, self._price, _percentage, _number),
-            *(_compact_number, _calendar_name, self._currency),
-            *(self._territory, self._territory, self._language, self._language),
-        )
+            *(_quantity, _quantity, _percentage, _number, _compact_number),
+            *(_calendar_name, functools.partial(_price, currencies)),
+        ]
+        # Small locales lack some of the names.
+        if territories:
+            kinds += 2 * [functools.partial(_name, "territories", territories)]
+        if languages:
+            kinds += 2 * [functools.partial(_name, "languages", languages)]
+        if currencies:
+            kinds += [functools.partial(_name, "currencies", currencies)]
+        self.kinds = tuple(kinds)
 
-    def _price(self, dice: Dice) -> Phrase:
-        codes = _CURRENCIES if dice.chance(0.7) else self._currencies
-        code, amount = dice.pick(codes), _amount(dice)
-        kind = "name" if dice.chance(0.5) else "standard"
-        return lambda locale: numbers.format_currency(
-            amount, code, locale=locale, format_type=kind
-        )
 
-    def _territory(self, dice: Dice) -> Phrase:
-        code = dice.pick(self._territories)
-        return lambda locale: locale.territories[code]
+def _name(table: str, codes: Sequence[str], dice: Dice) -> Phrase:
+    code = dice.pick(codes)
+    return lambda locale: getattr(locale, table)[code]
 
-    def _language(self, dice: Dice) -> Phrase:
-        code = dice.pick(self._languages)
-        return lambda locale: locale.languages[code]
 
-    def _currency(self, dice: Dice) -> Phrase:
-        code = dice.pick(self._currencies)
-        return lambda locale: locale.currencies[code]
+def _price(rare_currencies: Sequence[str], dice: Dice) -> Phrase:
+    rare = bool(rare_currencies) and dice.chance(0.3)
+    code = dice.pick(rare_currencies if rare else _CURRENCIES)
+    amount, kind = _amount(dice), dice.pick(("name", "standard"))
+    return lambda locale: numbers.format_currency(
+        amount, code, locale=locale, format_type=kind
+    )
 
 
 def _random_day(dice: Dice) -> datetime.date:
