@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import flax
 import jax
 import jax.numpy as jnp
@@ -28,7 +26,7 @@ class TrainState:
     params: PyTree
     model_state: dict[str, PyTree]
     optimizer_state: PyTree
-    rng: Any  # a typed key, which flax's replace must not see as an Array
+    rng: Array
 
     @property
     def variables(self) -> Variables:
