@@ -12,14 +12,20 @@ import functools
 import random
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from babel import Locale, dates, numbers, units
 
 Phrase = Callable[[Locale], str]
 _T = TypeVar("_T")
 
-_DATE_STYLES = ("short", "medium", "long", "full")
+_DATE_STYLES: tuple[Literal["short", "medium", "long", "full"], ...] = (
+    *("short", "medium", "long", "full"),
+)
+_CLOCK_STYLES: tuple[Literal["short", "medium"], ...] = ("short", "short", "medium")
+_PRICE_STYLES: tuple[Literal["name", "standard"], ...] = ("name", "standard")
+_UNIT_STYLES: tuple[Literal["long", "short"], ...] = ("long", "long", "short")
+_NUMBER_STYLES: tuple[Literal["long", "short"], ...] = ("long", "short")
 _DATE_SKELETONS = ("MMMd", "MMMMd", "MMMEd", "yMMMM", "yMMMEd", "yQQQQ")
 _INTERVAL_SKELETONS = ("yMMMd", "MMMd", "yMMM")
 _CURRENCIES = ("EUR", "USD", "GBP", "CHF", "JPY", "CNY", "SEK", "PLN", "INR", "BRL")
@@ -121,7 +127,7 @@ def _name(table: str, codes: Sequence[str], dice: Dice) -> Phrase:
 def _price(rare_currencies: Sequence[str], dice: Dice) -> Phrase:
     rare = bool(rare_currencies) and dice.chance(0.3)
     code = dice.pick(rare_currencies if rare else _CURRENCIES)
-    amount, kind = _amount(dice), dice.pick(("name", "standard"))
+    amount, kind = _amount(dice), dice.pick(_PRICE_STYLES)
     return lambda locale: numbers.format_currency(
         amount, code, locale=locale, format_type=kind
     )
@@ -157,12 +163,12 @@ def _day(dice: Dice) -> Phrase:
 
 def _date_time(dice: Dice) -> Phrase:
     moment = datetime.datetime.combine(_random_day(dice), _random_time(dice))
-    style = dice.pick(("short", "short", "medium"))
+    style = dice.pick(_CLOCK_STYLES)
     return lambda locale: dates.format_datetime(moment, style, locale=locale)
 
 
 def _time(dice: Dice) -> Phrase:
-    time, style = _random_time(dice), dice.pick(("short", "short", "medium"))
+    time, style = _random_time(dice), dice.pick(_CLOCK_STYLES)
     return lambda locale: dates.format_time(time, style, locale=locale)
 
 
@@ -185,7 +191,7 @@ def _relative(dice: Dice) -> Phrase:
 
 def _quantity(dice: Dice) -> Phrase:
     unit, amount = dice.pick(_UNITS), _amount(dice)
-    length = "long" if dice.chance(0.7) else "short"
+    length = dice.pick(_UNIT_STYLES)
     return lambda locale: units.format_unit(amount, unit, length, locale=locale)
 
 
@@ -203,7 +209,7 @@ def _number(dice: Dice) -> Phrase:
 
 def _compact_number(dice: Dice) -> Phrase:
     amount = dice.between(10, 999) * 10 ** dice.between(2, 8)
-    kind = dice.pick(("long", "short"))
+    kind = dice.pick(_NUMBER_STYLES)
     return lambda locale: numbers.format_compact_decimal(
         amount, format_type=kind, locale=locale, fraction_digits=1
     )

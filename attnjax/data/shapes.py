@@ -150,5 +150,5 @@ def assign_shapes(lengths: np.ndarray, shapes: Sequence[BatchShape]) -> np.ndarr
         ``[N]`` indices into ``shapes``; -1 for pairs that fit none.
     """
     sizes = np.array([shape[1:] for shape in shapes])
-    fits = (lengths[:, None, :] <= sizes[None, :, :]).all(axis=-1)
-    return np.where(fits.any(axis=1), fits.argmax(axis=1), -1)
+    fits_ne = np.asarray(lengths[:, None] <= sizes[None]).all(axis=-1)
+    return np.where(fits_ne.any(axis=1), fits_ne.argmax(axis=1), -1)

@@ -16,15 +16,15 @@ import lzma
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from attnjax.data.parallel import ParallelCorpus
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_OPENERS: dict[str, Callable[[Path], BinaryIO]] = {
+_OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {
     "": lambda path: path.open("rb"),
-    ".gz": lambda path: gzip.open(path, "rb"),  # type: ignore[return-value]
-    ".xz": lambda path: lzma.open(path, "rb"),  # type: ignore[return-value]
+    ".gz": lambda path: gzip.open(path, "rb"),
+    ".xz": lambda path: lzma.open(path, "rb"),
 }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from attnjax.config import TokenizerConfig
 from attnjax.data.parallel import ParallelCorpus
@@ -64,7 +65,7 @@ def save_tokenizers(pair: TokenizerPair, folder: Path) -> None:
         folder: the run folder; made if missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    description = {"kind": pair.source.kind, "joint": pair.joint}
+    description: dict[str, Any] = {"kind": pair.source.kind, "joint": pair.joint}
     for path, tokenizer in zip(_paths(folder, description), pair, strict=False):
         path.write_bytes(tokenizer.to_bytes())
     # Last, so that a folder with a description is complete.
@@ -99,7 +100,7 @@ def _sample(texts: Sequence[str], config: TokenizerConfig) -> Iterator[str]:
     return (texts[index * len(texts) // count] for index in range(count))
 
 
-def _paths(folder: Path, description: dict[str, str | bool]) -> list[Path]:
+def _paths(folder: Path, description: Mapping[str, Any]) -> list[Path]:
     ending = "model" if description["kind"] == "sentencepiece" else "symbols.json"
     if description["joint"]:
         return [folder / f"tokenizer.{ending}"]
