@@ -263,10 +263,13 @@ def _task(
     validation = ValidationSet()
     if corpus is not None:
         validation = ValidationSet(
-            pairs=[
-                (tokenizers.source.encode(source), tokenizers.target.encode(target))
-                for source, target in zip(corpus.source, corpus.target, strict=True)
-            ],
+            pairs=list(
+                zip(
+                    tokenizers.source.encode_many(corpus.source),
+                    tokenizers.target.encode_many(corpus.target),
+                    strict=True,
+                )
+            ),
             sources=corpus.source[:most],
             references=corpus.target[:most],
             target_language=experiment.data.target_language,
@@ -276,6 +279,7 @@ def _task(
         validation,
         label_smoothing=experiment.training.label_smoothing,
         tokens_per_batch=experiment.data.tokens_per_batch,
+        rows_multiple=experiment.data.rows_multiple,
     )
 
 

@@ -7,7 +7,7 @@ through its linen methods alone.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -19,7 +19,7 @@ from attnjax.data.batching import pair_batches
 from attnjax.evaluation.bleu import corpus_scores
 from attnjax.tasks.translator import Translator
 from attnjax.training.losses import cross_entropy
-from attnjax.types import Array, Metrics, PairBatch, PyTree, Ratio, Tokens, Variables
+from attnjax.types import Array, Metrics, PairBatch, Ratio, Tokens, Variables
 
 
 class ValidationSet(NamedTuple):
@@ -51,7 +51,7 @@ class TranslationTask:
         *,
         label_smoothing: float,
         tokens_per_batch: int,
-        place: Callable[[PyTree], PyTree] = lambda batch: batch,
+        rows_multiple: int,
     ) -> None:
         """Binds the model to its loss and its validation set.
 
@@ -60,14 +60,14 @@ class TranslationTask:
             validation: see `ValidationSet`.
             label_smoothing: mass spread over all classes in the training loss.
             tokens_per_batch: padded tokens of a validation batch.
-            place: puts a batch on the devices; by default jax does.
+            rows_multiple: rows of a validation batch are a multiple of this.
         """
         self.model: nn.Module = translator.model
         self._translator = translator
         self._validation = validation
         self._label_smoothing = label_smoothing
         self._tokens_per_batch = tokens_per_batch
-        self._place = place
+        self._rows_multiple = rows_multiple
         self._validation_loss = jax.jit(functools.partial(self.loss, train=False))
 
     def init(self, rng: Array) -> Variables:
@@ -119,9 +119,11 @@ class TranslationTask:
         rng = jax.random.key(0)  # dropout is off
         totals: dict[str, np.ndarray] = {}
         for batch in pair_batches(
-            self._validation.pairs, tokens_per_batch=self._tokens_per_batch
+            self._validation.pairs,
+            tokens_per_batch=self._tokens_per_batch,
+            rows_multiple=self._rows_multiple,
         ):
-            metrics, _ = self._validation_loss(variables, self._place(batch), rng)
+            metrics, _ = self._validation_loss(variables, batch, rng)
             for name, ratio in jax.device_get(metrics).items():
                 totals[name] = totals.get(name, 0.0) + np.array(ratio, np.float64)
         means = {name: total / count for name, (total, count) in totals.items()}

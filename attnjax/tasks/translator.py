@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +14,16 @@ import numpy as np
 from flax import linen as nn
 
 from attnjax.config import DecodingConfig
-from attnjax.data.batching import evaluation_batches, forced_batch
+from attnjax.data.batching import evaluation_batches
+from attnjax.data.layout import lay_out_pairs
 from attnjax.data.tokenizers import TokenizerPair
 from attnjax.decoding.beam import BeamSettings, beam_search, repeat_for_beams
 from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
 from attnjax.types import PairBatch, PyTree, Tokens, Variables
 
 logger = logging.getLogger(__name__)
+
+_ROWS_MULTIPLE = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,12 +56,7 @@ class Translator:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        tokenizers: TokenizerPair,
-        config: DecodingConfig,
-        *,
-        place: Callable[[PyTree], PyTree] = lambda batch: batch,
+        self, model: nn.Module, tokenizers: TokenizerPair, config: DecodingConfig
     ) -> None:
         """Prepares the compiled search.
 
@@ -66,12 +64,10 @@ class Translator:
             model: the module that implements `Seq2Seq`.
             tokenizers: of the source and the target.
             config: beam, penalty and limits.
-            place: puts a batch on the devices; by default jax does.
         """
         self.model = model
         self.tokenizers = tokenizers
         self.config = config
-        self._place = place
         self._search = jax.jit(
             functools.partial(_search, model, tokenizers, config),
             static_argnames="max_tokens",
@@ -99,11 +95,12 @@ class Translator:
         batches = evaluation_batches(
             [sources[number] for number in filled],
             tokens_per_batch=self.config.tokens_per_batch,
+            rows_multiple=_ROWS_MULTIPLE,
         )
         for indices, source in batches:
             max_tokens = source.ids.shape[1] + self.config.max_extra_tokens
             found: Hypotheses = jax.device_get(
-                self._search(variables, self._place(source), max_tokens=max_tokens)
+                self._search(variables, source, max_tokens=max_tokens)
             )
             for row, index in enumerate(indices):
                 number = filled[index]
@@ -135,8 +132,16 @@ class Translator:
             (``</s>`` included); empty if the model does not attend.
         """
         sources, _ = self._encode(lines)
-        targets = [[token for token in line if token != self._eos] for line in ids]
-        batch = forced_batch(list(zip(sources, targets, strict=True)))
+        eos_id = self.tokenizers.target.eos_id
+        targets = [[token for token in line if token != eos_id] for line in ids]
+        batch = lay_out_pairs(
+            [
+                [(np.array(source, np.int32), np.array(target, np.int32))]
+                for source, target in zip(sources, targets, strict=True)
+            ],
+            source_length=1 + max(map(len, sources)),
+            target_length=1 + max(map(len, targets)),
+        )
         weights = jax.device_get(self._forced(variables, batch))
         return [
             {
@@ -146,13 +151,9 @@ class Translator:
             for row, (source, target) in enumerate(zip(sources, targets, strict=True))
         ]
 
-    @property
-    def _eos(self) -> int:
-        return self.tokenizers.target.eos_id
-
     def _encode(self, lines: Sequence[str]) -> tuple[list[list[int]], int]:
         limit = self.config.max_source_tokens - 1  # one is </s>
-        sources = [self.tokenizers.source.encode(line) for line in lines]
+        sources = self.tokenizers.source.encode_many(lines)
         too_long = [
             number for number, source in enumerate(sources, 1) if len(source) > limit
         ]

@@ -1,0 +1,83 @@
+"""What documents and docstrings claim exists, and their examples run."""
+
+import contextlib
+import doctest
+import importlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import jax
+import pytest
+
+from attnjax.cli import main
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+MODULES = [
+    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for file in sorted((ROOT / "attnjax").rglob("*.py"))
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples_run(name):
+    with jax.numpy_rank_promotion("allow"):  # an example shows use, not rank discipline
+        failed, _ = doctest.testmod(
+            importlib.import_module(name), optionflags=doctest.ELLIPSIS
+        )
+    assert failed == 0
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_and_named_files_exist(document):
+    text = document.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        if "://" not in target:
+            assert (document.parent / target).exists(), target
+    for name in re.findall(r"`(configs/\w+\.py|docs/[\w/]+\.md|tests/[\w/.]+)`", text):
+        assert (ROOT / name).exists(), name
+
+
+def commands(text: str) -> list[list[str]]:
+    """Shell commands of a document, in code blocks and in backticks."""
+    text = text.replace("\\\n", " ")
+    lines = re.findall(r"^(?: {4})?((?:make|python|attnjax) .*)$", text, re.M)
+    lines += re.findall(r"`((?:make|python|attnjax) [^`]*)`", text)
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def refused_options(command: list[str]) -> list[str]:
+    """Options of a train or eval command that its --help does not list."""
+    script = {"train.py": "train", "eval.py": "evaluate"}.get(command[1], command[1])
+    if script not in ("train", "evaluate", "translate"):
+        return []
+    arguments = [script]
+    if "--config" in command:
+        config = command[command.index("--config") + 1]
+        if config == "FILE":
+            return []
+        arguments += ["--config", str(ROOT / config)]
+    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
+        main([*arguments, "--help"])
+    known = set(re.findall(r"--[\w.-]+", out.getvalue())) | {"--config"}
+    options = {word for word in command if word.startswith("--")}
+    return sorted(options - known)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_of_documents_are_known(document):
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    for command in commands(document.read_text(encoding="utf-8")):
+        if command[0] == "make":
+            assert command[1] in targets, command
+        elif command[0] == "attnjax" or command[1] in ("train.py", "eval.py"):
+            assert refused_options(command) == [], command
+        elif command[1] == "-m":
+            assert command[2] in (*MODULES, "pytest", "build"), command
+
+
+def test_an_invented_option_is_noticed():
+    command = shlex.split("python train.py --config configs/quickstart.py --warp 9")
+    assert refused_options(command) == ["--warp"]
