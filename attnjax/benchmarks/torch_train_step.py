@@ -1,6 +1,6 @@
 """The peer of `train_step`: PyTorch models of equal size, timed on request.
 
-Runs as a script under any Python that has torch, and imports nothing of attnjax. Its one
+Runs as a script under any Python that has torch, and imports nothing of attnjax. Its
 argument is a JSON object: ``model`` and the fields of `train_step.Sizes`. It prints one
 JSON line about itself, then one line of step times for each number of steps it reads.
 """
@@ -46,9 +46,7 @@ class Transformer(nn.Module):
 
     def forward(self, source: Tensor, inputs: Tensor) -> Tensor:
         """Token ids ``[B, T]`` to logits ``[B, T, C]``."""
-        padding = (
-            source < 0
-        )  # none, as in the batch of attnjax, but a mask all the same
+        padding = source < 0  # nowhere, but a mask all the same, as in attnjax
         states = self.layers(
             self._embed(source),
             self._embed(inputs),
@@ -110,7 +108,9 @@ def main() -> None:
 def make_step(sizes: Sizes) -> Callable[[], None]:
     """Builds the model, the batch and Adam; returns one update."""
     torch.manual_seed(0)
-    model = {"transformer": Transformer, "bahdanau": Bahdanau}[sizes["model"]](sizes)
+    families: dict[str, Callable[[Sizes], nn.Module]]
+    families = {"transformer": Transformer, "bahdanau": Bahdanau}
+    model = families[sizes["model"]](sizes)
     optimizer = torch.optim.Adam(model.parameters(), 1e-3, betas=(0.9, 0.98), eps=1e-9)
     shape = (3, sizes["batch"], sizes["tokens"])
     source, inputs, labels = torch.randint(4, sizes["vocabulary"], shape)

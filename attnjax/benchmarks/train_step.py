@@ -3,9 +3,12 @@
     python -m attnjax.benchmarks.train_step --peer-python PATH/TO/python
 
 The two take turns, round by round, so that both meet the same disturbances; neither
-works while the other is timed. The peer runs in a process of its own under a Python that
-has torch (`torch_train_step`), so that torch is never needed here; without one, only our
-own time is measured. The last line of the output is a JSON object.
+works while the other is timed. The peer (`torch_train_step`) is a process of its own,
+under a Python that has torch, so that torch is never needed here; without one, only
+our own time is measured. The last line of the output is a JSON object.
+
+Use a machine that is doing nothing else: the threads of the peer wait for each other,
+so that other work slows it down out of proportion.
 """
 
 from __future__ import annotations
