@@ -20,7 +20,7 @@ from attnjax.data.cldr_phrases import Dice
 from attnjax.data.cldr_sentences import Sentence, SentenceWriter, SpanPair
 from attnjax.data.parallel import Alignment, ParallelCorpus
 
-_DRAWS_PER_SENTENCE = 50  # draws after which two locales count as exhausted
+_MOST_DRAWS_IN_VAIN = 2_000  # in a row; then two locales count as exhausted
 
 
 @functools.lru_cache(maxsize=4)
@@ -102,16 +102,18 @@ def _distinct_sentences(
 ) -> list[Sentence]:
     """``count`` sentences whose source is not in ``seen``, which takes them up."""
     sentences: list[Sentence] = []
-    for _ in range(_DRAWS_PER_SENTENCE * count):
-        if len(sentences) == count:
-            break
+    draws_in_vain = 0
+    while len(sentences) < count:
         sentence = writer.draw()
         if sentence is not None and sentence.source not in seen:
             seen.add(sentence.source)
             sentences.append(sentence)
-    if len(sentences) < count:
-        raise ValueError(
-            f"these locales gave only {len(seen)} distinct sentences of at most "
-            f"{writer.max_words} words; ask for fewer pairs, or raise max_words."
-        )
+            draws_in_vain = 0
+        elif draws_in_vain == _MOST_DRAWS_IN_VAIN:
+            raise ValueError(
+                f"these locales gave only {len(seen)} distinct sentences of at most "
+                f"{writer.max_words} words; ask for fewer pairs, or raise max_words."
+            )
+        else:
+            draws_in_vain += 1
     return sentences

@@ -97,5 +97,4 @@ def lengths_of(pairs: Sequence[IdPair]) -> np.ndarray:
 
 def usable_pairs(lengths: np.ndarray, largest: BatchShape) -> np.ndarray:
     """``[N]`` whether a pair of these lengths is not empty on a side and fits."""
-    fits = lengths <= np.array(largest[1:])
-    return np.asarray(fits & (lengths > 1)).all(axis=1)
+    return np.all((lengths > 1) & (lengths <= np.array(largest[1:])), axis=1)

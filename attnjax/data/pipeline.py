@@ -79,7 +79,9 @@ def training_batches(
     identity = {
         "corpus": fingerprint(corpus),
         "vocabulary": hashlib.sha256(vocabularies).hexdigest()[:16],
-        "batching": repr(layout),
+        "seed": str(seed),
+        "batching": f"shapes {[tuple(shape) for shape in shapes]}, windows of "
+        f"{layout.window_pairs} pairs" + (", packed" if config.packing else ""),
     }
     return TrainingBatches(iter(batches), shapes, identity)
 
@@ -127,7 +129,7 @@ class TrainingBatches:
                 raise ValueError(
                     f"cannot resume: the run was trained with another {part}; expected "
                     f"{expected}, got {self._identity.get(part)}. Resume with the same "
-                    "data and configuration, or begin a new run folder."
+                    "data and configuration, or begin in a new run folder."
                 )
         self._batches[0].set_state(dict(state["position"]))
 
@@ -150,9 +152,9 @@ def _training_shapes(
     usable = usable_pairs(lengths, largest)
     if not usable.any():
         raise ValueError(
-            f"{corpus.origin}: no training pair can be used, for each has an empty "
-            f"side or more than {longest} tokens; raise data.bucket_lengths, or mend "
-            "the text."
+            f"{corpus.origin}: of {len(lengths)} training pairs looked at none can be "
+            f"used, for each has an empty side or more than {longest} tokens; raise "
+            "data.bucket_lengths, or mend the text."
         )
     if config.packing:
         return [largest]

@@ -9,7 +9,7 @@ import numpy as np
 
 # A decoder position also attends to the source and is scored against the vocabulary.
 _TARGET_COST = 2.0  # of a padded target token, in padded source tokens
-_MOST_EXCHANGES = 100
+_MOST_EXCHANGES = 100  # it takes a few dozen
 
 
 class BatchShape(NamedTuple):
@@ -69,10 +69,11 @@ def choose_shapes(
     cells = np.searchsorted(grid, admitted)
     histogram = np.zeros((len(grid), len(grid)))
     np.add.at(histogram, (cells[:, 0], cells[:, 1]), 1)
-    largest = (len(grid) - 1, len(grid) - 1)
-    chosen = _exchange(_Padding(histogram, grid), largest, count)
+    padding = _Padding(histogram, grid)
+    chosen = _exchange(padding, _add_one_by_one(padding, count - 1))
+    largest = len(grid) - 1, len(grid) - 1
     shapes = []
-    for source_cell, target_cell in chosen:
+    for source_cell, target_cell in {*chosen, largest}:
         source_length, target_length = int(grid[source_cell]), int(grid[target_cell])
         longer = max(source_length, target_length)
         rows = rows_of(longer, tokens_per_batch, rows_multiple)
@@ -115,28 +116,31 @@ class _Padding:
         return best
 
 
-def _exchange(padding: _Padding, largest: _Cell, count: int) -> list[_Cell]:
+def _add_one_by_one(padding: _Padding, count: int) -> list[_Cell]:
+    """At most ``count`` shapes, each the best beside those before it."""
     shapes: list[_Cell] = []
-    while len(shapes) < count - 1:
+    while len(shapes) < count:
         addition = padding.best_addition(shapes)
         if addition is None:
             break
         shapes.append(addition)
-    unchanged = 0
+    return shapes
+
+
+def _exchange(padding: _Padding, shapes: list[_Cell]) -> list[_Cell]:
+    """Replaces one shape after the other by a better one, until none can be."""
+    kept_in_a_row = 0
     for _ in range(_MOST_EXCHANGES):
-        if not shapes or unchanged == len(shapes):
+        if kept_in_a_row >= len(shapes):
             break
-        kept = shapes[1:]
-        addition = padding.best_addition(kept)
-        if addition is None or padding.total([*kept, addition]) >= padding.total(
-            shapes
-        ):
-            unchanged += 1
-            shapes = [*kept, shapes[0]]
+        oldest, *others = shapes
+        shapes = [*others, padding.best_addition(others) or oldest]
+        if padding.total(shapes) < padding.total([*others, oldest]):
+            kept_in_a_row = 0
         else:
-            unchanged = 0
-            shapes = [*kept, addition]
-    return [*shapes, largest] if largest not in shapes else shapes
+            kept_in_a_row += 1
+            shapes = [*others, oldest]
+    return shapes
 
 
 def assign_shapes(lengths: np.ndarray, shapes: Sequence[BatchShape]) -> np.ndarray:
@@ -150,5 +154,5 @@ def assign_shapes(lengths: np.ndarray, shapes: Sequence[BatchShape]) -> np.ndarr
         ``[N]`` indices into ``shapes``; -1 for pairs that fit none.
     """
     sizes = np.array([shape[1:] for shape in shapes])
-    fits_ne = np.asarray(lengths[:, None] <= sizes[None]).all(axis=-1)
+    fits_ne = np.all(lengths[:, None] <= sizes[None], axis=-1)
     return np.where(fits_ne.any(axis=1), fits_ne.argmax(axis=1), -1)

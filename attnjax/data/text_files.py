@@ -16,16 +16,16 @@ import lzma
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 from attnjax.data.parallel import ParallelCorpus
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {
-    "": lambda path: path.open("rb"),
-    ".gz": lambda path: gzip.open(path, "rb"),
-    ".xz": lambda path: lzma.open(path, "rb"),
+_DECOMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.decompress,
+    ".xz": lzma.decompress,
 }
+_ENDINGS = ("", *_DECOMPRESSORS)  # of the files of a corpus, in order of preference
 
 
 def read_lines(file: Path | str | BinaryIO) -> list[str]:
@@ -98,7 +98,7 @@ def read_text_files(
 
 
 def _find(prefix: Path, language: str) -> Path:
-    candidates = [Path(f"{prefix}.{language}{ending}") for ending in _OPENERS]
+    candidates = [Path(f"{prefix}.{language}{ending}") for ending in _ENDINGS]
     for path in candidates:
         if path.is_file():
             return path
@@ -109,10 +109,9 @@ def _find(prefix: Path, language: str) -> Path:
 
 
 def _read_bytes(path: Path) -> bytes:
-    opener = _OPENERS.get(path.suffix, _OPENERS[""])
+    content = path.read_bytes()
     try:
-        with opener(path) as stream:
-            return stream.read()
+        return _DECOMPRESSORS.get(path.suffix, bytes)(content)
     except (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError) as error:
         raise ValueError(
             f"{path} is damaged or not a {path.suffix} file ({error}); "

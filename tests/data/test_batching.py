@@ -1,0 +1,89 @@
+"""Whole sets in batches: nothing left out, few shapes, fillers without weight."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnjax.data.batching import evaluation_batches, forced_batch, pair_batches
+
+SENTENCES = st.lists(st.lists(st.integers(4, 12), max_size=70), max_size=30)
+BUDGET = {"tokens_per_batch": 128, "rows_multiple": 2}
+
+
+@settings(max_examples=50, deadline=None)
+@given(SENTENCES)
+def test_every_sentence_is_in_exactly_one_batch(sentences):
+    seen = []
+    for indices, tokens in evaluation_batches(sentences, **BUDGET):
+        rows, length = tokens.ids.shape
+        assert length in (16, 32, 64, 128)
+        assert rows == max(2, 128 // length)
+        for row, index in enumerate(indices):
+            expected = [*sentences[index], 2]
+            assert tokens.ids[row].tolist() == expected + [0] * (length - len(expected))
+            assert tokens.valid[row].sum() == len(expected)
+        assert (tokens.ids[len(indices) :, 0] == 2).all()
+        assert (tokens.valid[len(indices) :].sum(axis=1) == 1).all()
+        seen += list(indices)
+    assert sorted(seen) == list(range(len(sentences)))
+
+
+def test_only_the_last_batch_has_fillers_and_the_longest_come_first():
+    sentences = [[5] * n for n in (3, 40, 20, 1, 9, 30, 0)]
+    batches = list(evaluation_batches(sentences, **BUDGET))
+    filled = [len(indices) for indices, _ in batches]
+    assert filled == [2, 4, 1]
+    assert [index for indices, _ in batches for index in indices] == [
+        1,
+        5,
+        2,
+        4,
+        0,
+        3,
+        6,
+    ]
+    assert [tokens.ids.shape for _, tokens in batches] == [(2, 64), (4, 32), (8, 16)]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(*[st.lists(st.integers(4, 12), max_size=40)] * 2), max_size=20)
+)
+def test_every_label_counts_once(pairs):
+    labels = []
+    for batch in pair_batches(pairs, **BUDGET):
+        assert batch.source.ids.shape == batch.labels.shape
+        assert batch.source.valid[:, 0].all()
+        for row, weights in zip(batch.labels, batch.weights, strict=True):
+            if weights.any():
+                labels.append(row[weights > 0].tolist())
+    assert sorted(labels) == sorted([*target, 2] for _, target in pairs)
+
+
+def test_no_sentence_is_too_long():
+    [(indices, tokens)] = evaluation_batches([[5] * 1_000], **BUDGET)
+    assert indices.tolist() == [0]
+    assert tokens.ids.shape == (2, 1_024)
+    [batch] = pair_batches([([5], [6] * 1_000)], **BUDGET)
+    assert batch.weights.sum() == 1_001
+
+
+def test_a_forced_batch_keeps_the_order():
+    batch = forced_batch([([5], [6, 7]), ([8] * 20, [9])])
+    assert batch.labels[:, :3].tolist() == [[6, 7, 2], [9, 2, 0]]
+    assert batch.source.ids.shape == (2, 32)
+    assert batch.labels.shape == (2, 16)
+    assert batch.weights.sum() == 5
+
+
+def test_no_sentences_no_batches():
+    assert list(evaluation_batches([], **BUDGET)) == []
+    assert list(pair_batches([], **BUDGET)) == []
+
+
+@pytest.mark.parametrize("rows_multiple", [8, 3])
+def test_rows_suit_the_devices(rows_multiple):
+    batches = evaluation_batches(
+        [[5] * 9] * 20, tokens_per_batch=200, rows_multiple=rows_multiple
+    )
+    assert {tokens.ids.shape[0] % rows_multiple for _, tokens in batches} == {0}

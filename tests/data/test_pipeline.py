@@ -1,0 +1,266 @@
+"""Training batches: each pair once an epoch, exact resume, the same on all hosts."""
+
+import collections
+import itertools
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from attnjax.config import TokenizerConfig
+from attnjax.data import encoded
+from attnjax.data.parallel import ParallelCorpus
+from attnjax.data.pipeline import training_batches
+from attnjax.data.tokenizers import train_tokenizers
+
+
+@pytest.fixture
+def start(corpus, tokenizers, make_config):
+    """Starts iterators that are closed after the test."""
+    opened = []
+
+    def start(fields=None, *, seed=0, data=corpus, pair=tokenizers, **hosts):
+        batches = training_batches(
+            data, pair, make_config(**fields or {}), seed=seed, **hosts
+        )
+        opened.append(batches)
+        return batches
+
+    yield start
+    for batches in opened:
+        batches.close()
+
+
+def take(batches, count):
+    return list(itertools.islice(batches, count))
+
+
+def same(first, second):
+    return json.dumps(plain(first)) == json.dumps(plain(second))
+
+
+def plain(batch):
+    if isinstance(batch, tuple | list):
+        return [plain(part) for part in batch]
+    return batch.tolist() if isinstance(batch, np.ndarray) else batch
+
+
+def numbers(batch, tokenizers):
+    """The numbers n of the pairs "n..." in a batch, by the source side."""
+    pieces = tokenizers.source.pieces(batch.source.ids[batch.source.valid])
+    return [piece for piece in pieces if piece.startswith("n")]
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_after_k_epochs_each_pair_was_seen_k_times_but_for_those_that_wait(
+    start, corpus, tokenizers, packing
+):
+    batches = start({"packing": packing})
+    counts = collections.Counter()
+    state = batches.get_state()["position"]
+    while state["start"] < 3 * len(corpus):
+        counts.update(numbers(next(batches), tokenizers))
+        state = batches.get_state()["position"]
+    waiting = {f"n{index}" for index in state["carried"]}
+    assert len(counts) == len(corpus)
+    # The batch that crossed into the fourth epoch may hold pairs of it.
+    assert set(counts.values()) <= {2, 3, 4}
+    assert all(name in waiting for name, count in counts.items() if count == 2)
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_sources_and_targets_stay_together(start, tokenizers, packing):
+    for batch in take(start({"packing": packing}), 20):
+        sources = tokenizers.source.pieces(batch.source.ids.ravel())
+        targets = tokenizers.target.pieces(batch.labels.ravel())
+        assert [p for p in sources if p[0] == "n"] == [
+            p for p in targets if p[0] == "n"
+        ]
+
+
+def test_batches_have_the_announced_shapes_and_no_ragged_one(start):
+    batches = start()
+    assert len(batches.shapes) <= 4
+    for batch in take(batches, 60):
+        shape = (*batch.source.ids.shape, batch.labels.shape[1])
+        assert shape in batches.shapes
+        assert batch.weights.any(axis=1).all()
+
+
+def test_packed_batches_have_one_shape_and_several_pairs_a_row(start):
+    batches = start({"packing": True, "shuffle_buffer_batches": 20})
+    [shape] = batches.shapes
+    taken = take(batches, 40)
+    for batch in taken:
+        assert (*batch.source.ids.shape, batch.labels.shape[1]) == shape
+        segments_b = batch.source.segments.max(axis=1)
+        assert (segments_b == batch.inputs.segments.max(axis=1)).all()
+        assert (segments_b > 0).all()
+    assert np.mean([batch.source.segments.max(axis=1) for batch in taken]) > 1.3
+    assert np.mean([batch.source.valid for batch in taken]) > 0.8
+
+
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize("stop", [0, 1, 2, 7, 23, 41])
+def test_resuming_at_any_batch_gives_the_batches_of_the_unbroken_run(
+    start, packing, stop
+):
+    unbroken = take(start({"packing": packing}), stop + 30)
+    first = start({"packing": packing})
+    take(first, stop)
+    state = json.loads(json.dumps(first.get_state()))
+    second = start({"packing": packing})
+    take(second, 5)  # wherever it is
+    second.set_state(state)
+    assert second.get_state() == state
+    for expected, resumed in zip(unbroken[stop:], take(second, 30), strict=True):
+        assert same(expected, resumed)
+
+
+def test_looking_at_the_state_changes_nothing(start):
+    looked_at, left_alone = start(), start()
+    for expected in take(left_alone, 30):
+        looked_at.get_state()
+        assert same(expected, next(looked_at))
+
+
+def test_seeds_and_epochs_give_other_orders(start, corpus, tokenizers):
+    def order(seed, epochs=1):
+        found = []
+        batches = start(seed=seed)
+        while len(found) < (epochs + 1) * len(corpus):
+            found += numbers(next(batches), tokenizers)
+        return found
+
+    first = order(0)
+    assert order(0) == first
+    assert order(1) != first
+    # grain's epoch e of seed s is its epoch 0 of seed s + e: ours must not be.
+    assert order(0, 2)[len(corpus) : 2 * len(corpus)] != order(1)[: len(corpus)]
+    assert first[: len(corpus)] != first[len(corpus) : 2 * len(corpus)]
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_hosts_share_the_rows_of_the_same_batches(start, packing):
+    fields = {"packing": packing, "rows_multiple": 4}
+    whole = take(start(fields), 12)
+    shares = [
+        take(start(fields, process_index=host, process_count=2), 12) for host in (0, 1)
+    ]
+    for batch, first, second in zip(whole, *shares, strict=True):
+        for whole_array, *parts in zip(
+            *(leaves(each) for each in (batch, first, second)), strict=True
+        ):
+            assert parts[0].shape == parts[1].shape
+            assert (np.concatenate(parts) == whole_array).all()
+
+
+def leaves(batch):
+    tokens = [array for side in (batch.source, batch.inputs) for array in side]
+    arrays = [*tokens, batch.labels, batch.weights]
+    return [array for array in arrays if array is not None]
+
+
+def test_a_state_holds_for_another_number_of_hosts(start):
+    fields = {"rows_multiple": 4}
+    single = start(fields)
+    take(single, 9)
+    double = start(fields, process_index=1, process_count=2)
+    double.set_state(single.get_state())
+    assert (next(double).labels == np.split(next(single).labels, 2)[1]).all()
+
+
+def test_hosts_that_cannot_share_rows_are_refused(start):
+    with pytest.raises(ValueError, match="3 hosts cannot share .* got 2"):
+        start(process_count=3)
+
+
+def test_long_and_empty_pairs_are_left_out_and_counted(start, tokenizers, caplog):
+    source = ["n1 a", "", "n3 a", "n4", "n5 " + "a " * 12, "n6 " + "a " * 11]
+    target = ["n1 b", "n2", "", "n4 " + "b " * 30, "n5", "n6"]
+    data = ParallelCorpus(source, target, "mixed")
+    with caplog.at_level(logging.INFO, "attnjax"):
+        batches = start(data=data)
+        seen = {name for b in take(batches, 6) for name in numbers(b, tokenizers)}
+    assert seen == {"n1", "n6"}  # n6 has 13 tokens with its end, as many as the limit
+    assert "left out 4 of 6 training pairs" in caplog.messages[0]
+    epochs = batches.get_state()["position"]["start"] // 6
+    assert epochs <= len(caplog.messages)
+
+
+def test_windows_of_an_epoch_are_counted_together(start, make_corpus, caplog):
+    data = make_corpus(97)
+    with caplog.at_level(logging.INFO, "attnjax"):
+        batches = start(
+            {"bucket_lengths": (5, 8), "shuffle_buffer_batches": 1}, data=data
+        )
+        while batches.get_state()["position"]["start"] < 2 * 97:
+            next(batches)
+    too_long = sum(i * 7 % 11 > 6 or i * 5 % 11 > 6 for i in range(97))
+    epochs = [m for m in caplog.messages if f"left out {too_long} of 97" in m]
+    assert len(epochs) >= 2
+
+
+def test_no_usable_pair_is_an_error(start):
+    data = ParallelCorpus(["", "n1 " + "a " * 50], ["n2", "n1"], "useless")
+    with pytest.raises(ValueError, match="useless: of 2 .* none can be used"):
+        start(data=data)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_tiny_corpora_still_fill_batches(start, make_corpus, size):
+    data = make_corpus(size)
+    for batch in take(start(data=data), 5):
+        assert batch.weights.any(axis=1).all()
+
+
+def test_another_corpus_or_vocabulary_or_batching_is_refused(
+    start, make_corpus, corpus
+):
+    state = start().get_state()
+    others = {
+        "corpus": start(data=make_corpus(96)),
+        "seed": start(seed=1),
+        "batching": start({"tokens_per_batch": 78}),
+        "vocabulary": start(
+            pair=train_tokenizers(corpus, TokenizerConfig(kind="word", vocab_size=90))
+        ),
+    }
+    for part, other in others.items():
+        with pytest.raises(ValueError, match=f"cannot resume: .* another {part}"):
+            other.set_state(state)
+
+
+def test_a_corpus_read_on_demand_gives_the_same_batches(start, monkeypatch):
+    expected = take(start(), 10)
+    monkeypatch.setattr(encoded, "_MOST_PAIRS_IN_MEMORY", 0)
+    on_demand = take(start(), 10)
+    assert all(same(*pair) for pair in zip(expected, on_demand, strict=True))
+
+
+def test_errors_of_the_thread_reach_the_reader(start, tokenizers, corpus):
+    class Fails(list):
+        def __getitem__(self, index):
+            if index == 50:
+                raise OSError("disk gone")
+            return super().__getitem__(index)
+
+    data = ParallelCorpus(Fails(corpus.source), corpus.target, "failing")
+    with pytest.raises(OSError, match="disk gone"):
+        take(start(data=data), 100)
+
+
+def test_sixteen_shapes_leave_little_padding(tokenizers):
+    from attnjax.config import CLDRSource, DataConfig
+    from attnjax.data.cldr import generate_cldr
+
+    source = CLDRSource(train_pairs=4_000, valid_pairs=1, test_pairs=1)
+    train = generate_cldr(source, "de", "en")[0]
+    pair = train_tokenizers(train, TokenizerConfig(vocab_size=1_000))
+    with_end = training_batches(train, pair, DataConfig(source=source), seed=0)
+    batches = take(with_end, 60)
+    with_end.close()
+    real = sum(batch.weights.sum() for batch in batches)
+    padded = sum(batch.weights.size for batch in batches)
+    assert real / padded > 0.82
