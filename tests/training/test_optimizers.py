@@ -68,8 +68,9 @@ def test_adam_is_the_paper_s_and_decay_is_for_matrices(kind, path, decayed):
 
 
 def test_decay_mask_reads_names_because_fused_biases_have_rank_two():
-    mask = decay_mask(PARAMS)
+    mask = decay_mask({**PARAMS, "scorer": {"vector": np.ones(3, np.float32)}})
     assert mask == {
+        "scorer": {"vector": False},
         "dense": {"kernel": True, "bias": False},
         "fused": {"bias": False},
         "norm": {"scale": False},

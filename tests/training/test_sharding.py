@@ -18,7 +18,8 @@ def train(task, optimizer, batches, *, num_devices, accumulate_steps=1):
     state, losses = layout.place_state(init_state(task, optimizer, 3)), []
     for batch in batches:
         state, metrics = compiled(state, batch)
-        losses.append(to_floats(metrics)["loss"])
+        found = to_floats(metrics)
+        losses.append([found["loss"], found["gradient_norm"]])
     return state, losses, compiled
 
 
@@ -46,12 +47,25 @@ def test_accumulation_on_eight_devices_is_one_batch(linear_task, adam, batch_of)
     split, split_losses, _ = train(
         linear_task(), adam, [parts], num_devices=8, accumulate_steps=3
     )
-    assert split_losses == pytest.approx(whole_losses)
+    np.testing.assert_allclose(split_losses, whole_losses, rtol=2e-6)
     chex.assert_trees_all_close(
         jax.device_get(split.variables),
         jax.device_get(whole.variables),
         rtol=1e-5,
         atol=1e-7,
+    )
+
+
+def test_compiled_apart_it_is_the_pure_step_noise_included(linear_task, adam, batch_of):
+    step = make_train_step(linear_task(noise=0.3), adam, accumulate_steps=2)
+    layout = Layout.over(jax.devices()[:2])
+    state, batches = init_state(step.task, adam, 3), [batch_of(8, 1), batch_of(16, 2)]
+    expected, expected_metrics = jax.jit(step)(state, batches)
+    compiled = jit_train_step(step, layout)
+    found, metrics = compiled(layout.place_state(state), batches)
+    assert to_floats(metrics) == pytest.approx(to_floats(expected_metrics), rel=2e-6)
+    chex.assert_trees_all_close(
+        jax.device_get(found.variables), jax.device_get(expected.variables), rtol=1e-5
     )
 
 
