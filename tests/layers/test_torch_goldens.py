@@ -1,0 +1,167 @@
+"""Attention and Transformer layers against PyTorch, its weights renamed to ours."""
+
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from attnjax.config import TransformerConfig
+from attnjax.layers.attention import MultiHeadAttention
+from attnjax.layers.transformer import Decoder, Encoder
+from attnjax.types import Mask
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+WIDTH, HEADS, HIDDEN, LAYERS = 12, 3, 20, 2
+
+
+@pytest.fixture(scope="module")
+def attention():
+    golden = dict(np.load(GOLDEN / "torch_mha.npz"))
+    assert golden["num_heads"] == HEADS
+    return MultiHeadAttention(WIDTH, HEADS), golden
+
+
+def test_cross_attention(attention):
+    layer, golden = attention
+    params = cross_attention(
+        golden["in_proj_weight"],
+        golden["in_proj_bias"],
+        linear(golden["out_proj_weight"], golden["out_proj_bias"]),
+    )
+    variables = {"params": params}
+    memory = layer.apply(variables, golden["memory"], method="prepare")
+    mask = Mask(valid=golden["valid_memory"])
+    output, weights = layer.apply(
+        variables, golden["query"], memory, mask, train=False, method="attend_memory"
+    )
+    np.testing.assert_allclose(output, golden["cross_output"], atol=1e-5)
+    np.testing.assert_allclose(weights, golden["cross_weights"], atol=1e-5)
+
+
+def test_causal_self_attention(attention):
+    layer, golden = attention
+    params = self_attention(
+        golden["in_proj_weight"],
+        golden["in_proj_bias"],
+        linear(golden["out_proj_weight"], golden["out_proj_bias"]),
+    )
+    output, weights = layer.apply(
+        {"params": params},
+        golden["query"],
+        Mask(causal=True),
+        train=False,
+        method="attend_self",
+    )
+    np.testing.assert_allclose(output, golden["self_causal_output"], atol=1e-5)
+    np.testing.assert_allclose(weights, golden["self_causal_weights"], atol=1e-5)
+
+
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+def test_encoder_and_decoder(norm_position):
+    golden = dict(np.load(GOLDEN / f"torch_transformer_{norm_position}ln.npz"))
+    config = TransformerConfig(
+        width=WIDTH,
+        num_heads=HEADS,
+        feed_forward_width=HIDDEN,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
+        norm_position=norm_position,
+    )
+    mask = Mask(valid=golden["valid_source"])
+    states, _ = Encoder(config, final_norm=True).apply(
+        {"params": stack(golden, "param:encoder.", encoder_layer)},
+        golden["source"],
+        mask,
+        train=False,
+    )
+    output, _ = Decoder(config, final_norm=True).apply(
+        {"params": stack(golden, "param:decoder.", decoder_layer)},
+        golden["target"],
+        states,
+        Mask(causal=True),
+        mask,
+        train=False,
+    )
+    np.testing.assert_allclose(output, golden["output"], atol=1e-5)
+
+
+def test_every_weight_of_pytorch_is_used():
+    golden = dict(np.load(GOLDEN / "torch_transformer_preln.npz"))
+    theirs = sum(array.size for name, array in golden.items() if "param:" in name)
+    ours = [
+        stack(golden, "param:encoder.", encoder_layer),
+        stack(golden, "param:decoder.", decoder_layer),
+    ]
+    assert sum(leaf.size for leaf in jax.tree.leaves(ours)) == theirs
+
+
+def stack(golden, prefix, layer):
+    layers = {
+        f"layer_{index}": layer(golden, f"{prefix}layers.{index}.")
+        for index in range(LAYERS)
+    }
+    return layers | {"norm": norm(golden, f"{prefix}norm.")}
+
+
+def encoder_layer(golden, prefix):
+    return {
+        "attention": self_attention(*attention_arrays(golden, f"{prefix}self_attn.")),
+        "feed_forward": feed_forward(golden, prefix),
+        "attention_residual": {"norm": norm(golden, f"{prefix}norm1.")},
+        "feed_forward_residual": {"norm": norm(golden, f"{prefix}norm2.")},
+    }
+
+
+def decoder_layer(golden, prefix):
+    own = attention_arrays(golden, f"{prefix}self_attn.")
+    cross = attention_arrays(golden, f"{prefix}multihead_attn.")
+    return {
+        "self_attention": self_attention(*own),
+        "cross_attention": cross_attention(*cross),
+        "feed_forward": feed_forward(golden, prefix),
+        "self_residual": {"norm": norm(golden, f"{prefix}norm1.")},
+        "cross_residual": {"norm": norm(golden, f"{prefix}norm2.")},
+        "feed_forward_residual": {"norm": norm(golden, f"{prefix}norm3.")},
+    }
+
+
+def attention_arrays(golden, prefix):
+    output = linear_of(golden, f"{prefix}out_proj.")
+    return golden[f"{prefix}in_proj_weight"], golden[f"{prefix}in_proj_bias"], output
+
+
+def self_attention(weight, bias, output):
+    return {"query_key_value": fused(weight, bias, 3), "output": output}
+
+
+def cross_attention(weight, bias, output):
+    return {
+        "query": linear(weight[:WIDTH], bias[:WIDTH]),
+        "key_value": fused(weight[WIDTH:], bias[WIDTH:], 2),
+        "output": output,
+    }
+
+
+def feed_forward(golden, prefix):
+    return {
+        "hidden": linear_of(golden, f"{prefix}linear1."),
+        "output": linear_of(golden, f"{prefix}linear2."),
+    }
+
+
+def norm(golden, prefix):
+    return {"scale": golden[f"{prefix}weight"], "bias": golden[f"{prefix}bias"]}
+
+
+def linear_of(golden, prefix):
+    return linear(golden[f"{prefix}weight"], golden[f"{prefix}bias"])
+
+
+def linear(weight, bias):
+    return {"kernel": weight.T, "bias": bias}
+
+
+def fused(weight, bias, parts):
+    kernel = weight.reshape(parts, -1, WIDTH).transpose(2, 0, 1)
+    return {"kernel": kernel, "bias": bias.reshape(parts, -1)}
