@@ -111,9 +111,11 @@ class Layout:
 
 
 class CompiledStep:
-    """A train step compiled ahead, once for each shape of batch, for a layout.
+    """A train step compiled ahead for a layout, its parts apart.
 
-    A compiled program refuses arguments of another shape or place, so nothing is ever
+    Only the gradient depends on the shape of a batch, so n shapes need n gradient
+    programs and one for the update, which is a third of the compilation of both. A
+    compiled program refuses arguments of another shape or place, so nothing is ever
     recompiled in silence. The state handed in is donated: do not use it afterwards.
 
     Attributes:
@@ -139,9 +141,6 @@ class CompiledStep:
         Returns:
             The state after the update, and its metrics, both still being computed.
         """
-        if self._step.accumulate_steps == 1:
-            placed = self._layout.place_batch(batch)
-            return self._run("step", placed, state, placed)
         first, *others = self._step.micro_batches(batch)
         gathered = self._gather(state, state.model_state, first, 0)
         for index, micro_batch in enumerate(others, start=1):
@@ -165,9 +164,8 @@ class CompiledStep:
 
     def _compile(self, part: str, arguments: tuple[PyTree, ...]) -> Callable:
         begin = time.perf_counter()
-        function = self._step if part == "step" else getattr(self._step, part)
         jitted = jax.jit(
-            function,
+            getattr(self._step, part),
             out_shardings=self._places_of_results(part, arguments),
             donate_argnums=() if part == "gather" else 0,
         )
@@ -191,7 +189,7 @@ class CompiledStep:
                 )
             case "add":
                 return layout.of_state(arguments[0])
-            case _:
+            case _:  # apply
                 return layout.of_state(arguments[0]), replicated
 
 
