@@ -26,7 +26,7 @@ experiment = Experiment(
     data=DataConfig(
         source=CLDRSource(),
         tokenizer=TokenizerConfig(vocab_size=3_000),
-        bucket_lengths=(8, 16, 24, 32, 48, 64, 96, 128),
+        bucket_shapes=6,
         tokens_per_batch=1_536,
     ),
     model=TransformerConfig(
