@@ -364,7 +364,7 @@ class RecurrentDecoder(nn.Module):
             ``[B, T, S]`` (None without attention).
         """
         gates_tbg = self.input_gates(jnp.swapaxes(embedded, 0, 1))
-        inputs = Inputs(gates_tbg, self._dropout_factors(embedded, train=train))
+        inputs = Inputs(gates_tbg, self.dropout_factors(embedded, train=train))
         carry, outputs = unrolled(_position)(self.cell, carry, memory, inputs)
         outputs = jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), outputs)
         hidden_btd, weights_bts, vectors_bte = outputs
@@ -377,8 +377,17 @@ class RecurrentDecoder(nn.Module):
             vectors_bte = self.readout(hidden_btd, context_btv, embedded)
         return carry, vectors_bte, weights_bts
 
-    def _dropout_factors(self, embedded: Array, *, train: bool) -> Array | None:
-        """Factors of all positions at once; a new mask at each, as in the encoder."""
+    def dropout_factors(self, embedded: Array, *, train: bool) -> Array | None:
+        """Draws the dropout between layers for all positions before the recurrence.
+
+        Args:
+            embedded: ``[B, T, E]``.
+            train: whether dropout acts.
+
+        Returns:
+            Factors ``[T, B, layers - 1, D]``, a new mask at every position as in the
+            encoder; None where nothing is dropped.
+        """
         config = self.config
         if not train or config.decoder_layers == 1 or config.dropout == 0.0:
             return None

@@ -1,0 +1,113 @@
+"""Attention over a memory: eole's numbers, and the map for the dot products."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from attnjax.layers.memory_attention import MemoryAttention, weighted_mean
+from attnjax.layers.recurrent_decoder import AttentionalVector
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+B, T, S, D = 2, 5, 7, 11
+
+
+def _attend(attention: MemoryAttention, query, memory, valid):
+    prepared = attention.prepare(memory, valid)
+    weights = attention(query, prepared)
+    return weights, weighted_mean(weights, prepared["value"])
+
+
+def _normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def _scorer_params(golden):
+    if "param:linear_in.weight" in golden:
+        return {"weight": golden["param:linear_in.weight"].T}
+    if "param:v.weight" in golden:
+        return {
+            "query_kernel": golden["param:linear_query.weight"].T,
+            "key_kernel": golden["param:linear_context.weight"].T,
+            "bias": golden["param:linear_query.bias"],
+            "vector": golden["param:v.weight"][0],
+        }
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("dot", "dot"), ("general", "general"), ("mlp", "additive")]
+)
+def test_weights_and_attentional_vector_agree_with_eole(name, kind):
+    golden = np.load(GOLDEN / f"eole_attention_{name}.npz")
+    states, memory = golden["decoder_states"], golden["memory"]
+    width = states.shape[-1]
+    valid = np.arange(memory.shape[1])[None] < golden["lengths"][:, None]
+    attention = MemoryAttention(kind, width, width, width=width)
+    weights, context = attention.apply(
+        {"params": {"scorer": _scorer_params(golden)}},
+        *(states, memory, valid),
+        method=_attend,
+    )
+    np.testing.assert_allclose(weights, golden["weights"], atol=1e-5)
+
+    bias = golden.get("param:linear_out.bias", np.zeros(width, np.float32))
+    join = {"kernel": golden["param:linear_out.weight"].T, "bias": bias}
+    vector = AttentionalVector(width).apply(
+        {"params": {"join": join}}, states, context, None
+    )
+    expected = golden["attention_vector"]
+    if name == "mlp":  # eole leaves out Luong's tanh after Bahdanau's scorer
+        expected = np.tanh(expected)
+    np.testing.assert_allclose(vector, expected, atol=1e-5)
+
+
+def test_dot_maps_a_wider_memory_once_for_keys_and_values():
+    query, memory, valid = _normal(B, T, D), _normal(B, S, 2 * D), np.ones((B, S), bool)
+    kernel, bias = _normal(2 * D, D, seed=1), _normal(D, seed=2)
+    weights, context = MemoryAttention("dot", D, 2 * D).apply(
+        {"params": {"memory_map": {"kernel": kernel, "bias": bias}}},
+        *(query, memory, valid),
+        method=_attend,
+    )
+    mapped = memory @ kernel + bias
+    scores = np.exp(query @ mapped.swapaxes(1, 2))
+    expected = scores / scores.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(weights, expected, atol=1e-4)
+    np.testing.assert_allclose(context, expected @ mapped, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["scaled_dot", "additive", "location"])
+def test_masked_keys_never_matter_and_an_empty_row_is_zero(kind):
+    attention = MemoryAttention(kind, D, D, width=3, max_keys=S)
+    query, memory = _normal(B, T, D), _normal(B, S, D)
+    valid = np.zeros((B, S), bool)
+    valid[0, :4] = True
+
+    shapes = jax.eval_shape(
+        lambda rng: attention.init(rng, query, memory, valid, method=_attend),
+        jax.random.key(0),
+    )
+    rng = np.random.default_rng(1)
+    variables = jax.tree.map(
+        lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype), shapes
+    )
+
+    def total(memory):
+        weights, context = attention.apply(
+            variables, query, memory, valid, method=_attend
+        )
+        return (context**2).sum(), (weights, context)
+
+    other = np.where(valid[..., None], memory, 1e3)
+    run = jax.jit(jax.grad(total, has_aux=True))
+    _, (weights, context) = run(memory)
+    gradient, (other_weights, other_context) = run(other)
+    np.testing.assert_array_equal(weights, other_weights)
+    np.testing.assert_array_equal(context, other_context)
+    np.testing.assert_allclose(weights[0].sum(axis=-1), 1, atol=1e-6)
+    np.testing.assert_array_equal(weights[1], 0)
+    np.testing.assert_array_equal(context[1], 0)
+    np.testing.assert_array_equal(gradient[~valid], 0)
+    assert np.isfinite(gradient).all()

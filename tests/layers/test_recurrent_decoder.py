@@ -1,0 +1,196 @@
+"""Decoders against float64 loops from the papers, and against Python loops."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.config import RNNConfig
+from attnjax.layers.recurrent_decoder import Inputs, RecurrentDecoder
+
+B, T, S, E, D, A = 2, 5, 7, 3, 11, 13
+N = 2 * D
+VALID = np.arange(S)[None] < np.array([[7], [4]])
+BAHDANAU = RNNConfig(
+    embedding_width=E, hidden_width=D, attention_width=A, attention="additive"
+)
+LUONG = RNNConfig(
+    embedding_width=E,
+    hidden_width=D,
+    cell="lstm",
+    attention="general",
+    query="current",
+    input_feeding=True,
+)
+
+
+def _normal(*shape: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def _arguments(config: RNNConfig):
+    arrays = 2 if config.cell == "lstm" else 1
+    summary = tuple(_normal(B, N, seed=seed) for seed in range(arrays))
+    return summary, _normal(B, S, N, seed=3), _normal(B, T, E, seed=4)
+
+
+def _decode(decoder, summary, memory, embedded):
+    prepared = decoder.prepare(memory, VALID)
+    carry = decoder.begin(summary)
+    _, vectors, weights = decoder(carry, prepared, embedded, train=False)
+    return vectors, weights
+
+
+def _random_variables(decoder: RecurrentDecoder, arguments):
+    shapes = jax.eval_shape(
+        lambda rng: decoder.init(rng, *arguments, method=_decode), jax.random.key(0)
+    )
+    rng = np.random.default_rng(1)
+    return jax.tree.map(
+        lambda leaf: 0.3 * rng.normal(size=leaf.shape).astype(leaf.dtype), shapes
+    )
+
+
+def _run(config: RNNConfig):
+    decoder, arguments = RecurrentDecoder(config, N), _arguments(config)
+    variables = _random_variables(decoder, arguments)
+    run = jax.jit(lambda *args: decoder.apply(*args, method=_decode))
+    double = jax.tree.map(lambda leaf: leaf.astype(np.float64), variables["params"])
+    return double, arguments, run(variables, *arguments)
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _softmax(scores):
+    exponentials = np.where(VALID, np.exp(scores), 0)
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def _affine(params, x):
+    flat = params["kernel"].reshape(x.shape[-1], -1)
+    return x @ flat + params["bias"].ravel()
+
+
+def test_previous_query_is_the_model_of_bahdanau():
+    params, (summary, memory, embedded), (vectors, weights) = _run(BAHDANAU)
+    hidden = np.tanh(_affine(params["bridges_0"], summary[0]))
+    cell, scorer = params["cell"]["stack"]["cell_0"], params["attention"]["scorer"]
+    key = memory @ scorer["key_kernel"] + scorer["bias"]
+    for t in range(T):
+        query = hidden @ scorer["query_kernel"]
+        weight = _softmax(np.tanh(query[:, None] + key) @ scorer["vector"])
+        context = (weight[..., None] * memory).sum(axis=1)
+        x = _affine(params["input_gates"], embedded[:, t])
+        x = x + context @ params["context_gates"]["kernel"]
+        h = _affine(cell, hidden)
+        reset, keep = _sigmoid(x + h)[:, :D], _sigmoid(x + h)[:, D : 2 * D]
+        proposal = np.tanh(x[:, 2 * D :] + reset * h[:, 2 * D :])
+        hidden = (1 - keep) * proposal + keep * hidden
+        joined = np.concatenate([hidden, context, embedded[:, t]], axis=-1)
+        pieces = _affine(params["readout"]["join"], joined)
+        np.testing.assert_allclose(weights[:, t], weight, atol=1e-5)
+        expected = np.maximum(pieces[:, :E], pieces[:, E:])
+        np.testing.assert_allclose(vectors[:, t], expected, atol=1e-5)
+
+
+def test_input_feeding_is_the_model_of_luong():
+    params, (summary, memory, embedded), (vectors, weights) = _run(LUONG)
+    hidden = np.tanh(_affine(params["bridges_0"], summary[0]))
+    cell_state = _affine(params["bridges_1"], summary[1])
+    vector = np.zeros((B, E))
+    cell, weight_qk = params["cell"], params["attention"]["scorer"]["weight"]
+    for t in range(T):
+        gates = _affine(params["input_gates"], embedded[:, t])
+        gates = gates + vector @ cell["feed_gates"]["kernel"]
+        gates = gates + _affine(cell["stack"]["cell_0"], hidden)
+        write, keep, proposal, read = np.split(gates, 4, axis=-1)
+        cell_state = _sigmoid(keep) * cell_state + _sigmoid(write) * np.tanh(proposal)
+        hidden = _sigmoid(read) * np.tanh(cell_state)
+        weight = _softmax(np.einsum("bq,qk,bsk->bs", hidden, weight_qk, memory))
+        context = (weight[..., None] * memory).sum(axis=1)
+        joined = np.concatenate([context, hidden], axis=-1)
+        vector = np.tanh(_affine(params["readout"]["join"], joined))
+        np.testing.assert_allclose(weights[:, t], weight, atol=1e-5)
+        np.testing.assert_allclose(vectors[:, t], vector, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        RNNConfig(embedding_width=E, hidden_width=D, decoder_layers=3),
+        RNNConfig(
+            embedding_width=E,
+            hidden_width=D,
+            decoder_layers=3,
+            attention="dot",
+            query="current",
+            input_feeding=True,
+        ),
+    ],
+    ids=["previous", "input_feeding"],
+)
+def test_the_scan_is_its_cell_in_a_python_loop(config):
+    decoder, arguments = RecurrentDecoder(config, N), _arguments(config)
+    variables = _random_variables(decoder, arguments)
+
+    @jax.jit
+    def start(variables, summary, memory, embedded):
+        def parts(decoder):
+            prepared = decoder.prepare(memory, VALID)
+            gates = decoder.input_gates(embedded)
+            return decoder.begin(summary), prepared, gates
+
+        return decoder.apply(variables, method=parts)
+
+    @jax.jit
+    def position(variables, carry, prepared, gates):
+        inputs = Inputs(gates, None)
+        return decoder.apply(
+            variables, method=lambda decoder: decoder.cell(carry, prepared, inputs)
+        )
+
+    run = jax.jit(lambda *args: decoder.apply(*args, method=_decode))
+    _, weights = run(variables, *arguments)
+    carry, prepared, gates = start(variables, *arguments)
+    assert len(carry.states) == 3
+    for t in range(T):
+        carry, outputs = position(variables, carry, prepared, gates[:, t])
+        np.testing.assert_allclose(weights[:, t], outputs.weights, atol=1e-6)
+    assert np.abs(weights[:, 1:] - weights[:, :-1]).max() > 1e-3
+
+
+def test_dropout_between_layers_has_a_new_mask_at_every_position():
+    config = RNNConfig(embedding_width=E, hidden_width=D, decoder_layers=2, dropout=0.5)
+    decoder = RecurrentDecoder(config, N)
+    factors = decoder.apply(
+        {},
+        jnp.ones((B, T, E)),
+        train=True,
+        rngs={"dropout": jax.random.key(0)},
+        method="dropout_factors",
+    )
+    assert factors.shape == (T, B, 1, D)
+    assert set(np.unique(factors)) == {0.0, 2.0}
+    assert (np.asarray(factors[0]) != np.asarray(factors[1])).any()
+
+
+def test_dropout_between_layers_acts_while_training_only():
+    config = RNNConfig(embedding_width=E, hidden_width=D, decoder_layers=2, dropout=0.5)
+    decoder, arguments = RecurrentDecoder(config, N), _arguments(config)
+    variables = _random_variables(decoder, arguments)
+
+    def train(decoder, summary, memory, embedded):
+        prepared = decoder.prepare(memory, VALID)
+        return decoder(decoder.begin(summary), prepared, embedded, train=True)[1]
+
+    @jax.jit
+    def run(seed):
+        rngs = {"dropout": jax.random.key(seed)}
+        return decoder.apply(variables, *arguments, rngs=rngs, method=train)
+
+    still = decoder.apply(variables, *arguments, method=_decode)[0]
+    np.testing.assert_array_equal(run(0), run(0))
+    assert np.abs(run(0) - run(1)).max() > 0
+    assert np.abs(run(0) - still).max() > 0
