@@ -33,7 +33,7 @@ class MetricsLog:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         kept = [line for line in _lines(self._path) if _is_seen(line, start)]
         fresh = self._path.with_name(self._path.name + ".new")
-        fresh.write_text("".join(kept), encoding="utf-8")
+        fresh.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
         fresh.replace(self._path)
         self._file = self._path.open("a", encoding="utf-8", buffering=1)
 
@@ -73,13 +73,10 @@ def _null_if_not_finite(value: Any) -> Any:
 def _lines(path: Path) -> list[str]:
     if not path.exists():
         return []
-    with path.open(encoding="utf-8", newline="\n") as file:
-        return file.readlines()
+    return path.read_text(encoding="utf-8").split("\n")
 
 
 def _parse(line: str) -> dict[str, Any] | None:
-    if not line.endswith("\n"):
-        return None
     try:
         return json.loads(line)
     except json.JSONDecodeError:

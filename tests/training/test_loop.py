@@ -227,7 +227,15 @@ loop.train(LinearTask(noise=0.2), adam, FakeBatches(),
            TrainingConfig(**{SETTINGS!r}), seed=3, workdir=workdir,
            hooks=[MetricsLog(workdir)])
 """
-    killed = subprocess.run([sys.executable, "-c", script], capture_output=True)
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    killed = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        env={**os.environ, **cache},
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     result, batches, _ = session(tmp_path)
     assert batches.given[0] in (8, 10)  # the best was saved at 8

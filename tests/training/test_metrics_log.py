@@ -57,13 +57,16 @@ def test_lines_beyond_the_restored_step_are_cut_off(tmp_path, evaluated, kept):
     assert steps(tmp_path) == [*kept, ("train", 6), ("train", 7)]
 
 
-def test_a_half_written_line_is_dropped(tmp_path):
+@pytest.mark.parametrize(("lost", "kept"), [(0, 2), (1, 2), (2, 1), (9, 1)])
+def test_a_half_written_line_is_dropped_or_completed(tmp_path, lost, kept):
     write(tmp_path, [record(2), record(4)])
     path = tmp_path / "metrics.jsonl"
-    path.write_text(path.read_text()[:-9])
-    assert steps(tmp_path) == [("train", 2)]
-    write(tmp_path, [record(4)], step=3)
-    assert steps(tmp_path) == [("train", 2), ("train", 4)]
+    text = path.read_text()
+    path.write_text(text[: len(text) - lost])
+    expected = [("train", 2), ("train", 4)][:kept]
+    assert steps(tmp_path) == expected
+    write(tmp_path, [record(6)], step=4)
+    assert steps(tmp_path) == [*expected, ("train", 6)]
 
 
 def test_what_is_not_finite_is_null(tmp_path):
