@@ -92,13 +92,13 @@ def test_alignments_join_the_words_of_each_phrase():
 
 def test_long_lists_and_suffixes_keep_the_spans():
     patterns = {
-        "start": "{0}, {1}",
+        "start": "{0}, {1} c",
         "middle": "{0}; {1}",
         "end": "{0}, {1} a b",
     }
     text, spans = join_phrases(["x y", "z", "u v w", "t"], patterns)
-    assert text == "x y, z; u v w, t a b"
-    assert spans == [(0, 2), (2, 3), (3, 6), (6, 7)]
+    assert text == "x y, z c; u v w, t a b"
+    assert spans == [(0, 2), (2, 3), (4, 7), (7, 8)]
 
 
 def test_every_alignment_lies_inside_its_sentences_and_names_most_words(small):

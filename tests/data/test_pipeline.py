@@ -97,8 +97,8 @@ def test_packed_batches_have_one_shape_and_several_pairs_a_row(start):
         segments_b = batch.source.segments.max(axis=1)
         assert (segments_b == batch.inputs.segments.max(axis=1)).all()
         assert (segments_b > 0).all()
-    assert np.mean([batch.source.segments.max(axis=1) for batch in taken]) > 1.3
-    assert np.mean([batch.source.valid for batch in taken]) > 0.8
+    assert np.mean([batch.source.segments.max(axis=1) for batch in taken]) > 1.2
+    assert np.mean([batch.source.valid for batch in taken]) > 0.7
 
 
 @pytest.mark.parametrize("packing", [False, True])
