@@ -120,7 +120,7 @@ def beam_search(
             `repeat_for_beams`.
         state: What `step` starts from, every leaf ``[B, ...]``, not repeated.
         limits: ``[B]`` the most tokens that each row may generate, ``</s>`` included;
-            cut to ``max_tokens``. A row of limit 0 costs nothing and stays empty.
+            cut to ``max_tokens``. A row of limit 0 stays empty.
         special: The ids of the vocabulary.
         max_tokens: L, the static size of the output.
         settings: Beam size J, alpha and n-best N.
@@ -140,32 +140,12 @@ def beam_search(
         divisors = length_penalty(greedy.lengths, alpha)
         return greedy._replace(scores=greedy.log_probabilities / divisors)
 
-    def advance(progress: _Progress) -> _Progress:
-        logits, next_state = step(progress.state, progress.last.reshape(-1))
-        candidates = _extend(progress, logits, special)
-        pool = _collect(progress.pool, candidates, progress.position + 1, alpha)
-        live, beams_bj = _survive(candidates, settings.beam_size)
-        live, pool = _unless(
-            progress.done, (live, pool), (progress.live, progress.pool)
-        )
-        best_possible = live.log_probabilities[:, 0] / length_penalty(row_limits, alpha)
-        return _Progress(
-            position=progress.position + 1,
-            last=live.tokens[:, :, progress.position],
-            live=live,
-            pool=pool,
-            done=progress.done
-            | (progress.position + 1 >= row_limits)
-            | (best_possible <= pool.scores[:, -1]),
-            state=_reorder(next_state, beams_bj),
-        )
-
     end = jax.lax.while_loop(
         lambda progress: ~jnp.all(progress.done),
-        advance,
+        lambda progress: _advance(step, progress, row_limits, special, settings),
         _start(state, row_limits, special, max_tokens, settings),
     )
-    return _ranked(end, row_limits, special, alpha)
+    return _ranked(end, row_limits, alpha)
 
 
 def _start(
@@ -195,6 +175,33 @@ def _start(
         ),
         done=limits <= 0,
         state=repeat_for_beams(state, settings.beam_size),
+    )
+
+
+def _advance(
+    step: Step,
+    progress: _Progress,
+    limits: jax.Array,
+    special: SpecialTokens,
+    settings: BeamSettings,
+) -> _Progress:
+    """One more token for every live hypothesis."""
+    alpha = settings.length_penalty
+    logits, next_state = step(progress.state, progress.last.reshape(-1))
+    candidates = _extend(progress, logits, special)
+    pool = _collect(progress.pool, candidates, progress.position + 1, alpha)
+    live, beams_bj = _survive(candidates, settings.beam_size)
+    live, pool = _unless(progress.done, (live, pool), (progress.live, progress.pool))
+    best_possible = live.log_probabilities[:, 0] / length_penalty(limits, alpha)
+    return _Progress(
+        position=progress.position + 1,
+        last=live.tokens[:, :, progress.position],
+        live=live,
+        pool=pool,
+        done=progress.done
+        | (progress.position + 1 >= limits)
+        | (best_possible <= pool.scores[:, -1]),
+        state=_reorder(next_state, beams_bj),
     )
 
 
@@ -256,9 +263,7 @@ def _survive(candidates: _Candidates, beam_size: int) -> tuple[_Live, jax.Array]
     return live, _take(candidates.beams, places_bj)
 
 
-def _ranked(
-    end: _Progress, limits: jax.Array, special: SpecialTokens, alpha: float
-) -> Hypotheses:
+def _ranked(end: _Progress, limits: jax.Array, alpha: float) -> Hypotheses:
     """The pool, filled up with what was still live at the limit."""
     lengths_bj = jnp.broadcast_to(limits[:, None], end.last.shape)
     live_scores_bj = end.live.log_probabilities / length_penalty(lengths_bj, alpha)
@@ -271,12 +276,12 @@ def _ranked(
     )
     order_bn = jnp.lexsort((-both.scores, ~finished_bn), axis=-1)
     order_bn = order_bn[:, : end.pool.scores.shape[1]]
+    # Equal keys keep their order: what is absent is an empty place of the pool.
     best = jax.tree.map(lambda leaf: _take(leaf, order_bn), both)
-    present_bn = ~jnp.isneginf(best.scores)
     return Hypotheses(
-        tokens=jnp.where(present_bn[:, :, None], best.tokens, special.pad_id),
-        lengths=jnp.where(present_bn, best.lengths, 0),
-        log_probabilities=jnp.where(present_bn, best.log_probabilities, -jnp.inf),
+        tokens=best.tokens,
+        lengths=best.lengths,
+        log_probabilities=best.log_probabilities,
         scores=best.scores,
         finished=_take(finished_bn, order_bn),
     )

@@ -38,7 +38,7 @@ def greedy_search(
         step: Gives the next token's logits.
         state: What `step` starts from, every leaf ``[B, ...]``.
         limits: ``[B]`` the most tokens that each row may generate, ``</s>`` included;
-            cut to ``max_tokens``. A row of limit 0 costs nothing and stays empty.
+            cut to ``max_tokens``. A row of limit 0 stays empty.
         special: The ids of the vocabulary.
         max_tokens: L, the static size of the output.
 
@@ -46,21 +46,12 @@ def greedy_search(
         One hypothesis per row (J = 1), whose score is its log-probability.
     """
     row_limits = jnp.clip(jnp.asarray(limits, jnp.int32), 0, max_tokens)
-    (batch_size,) = row_limits.shape
-
-    def running(progress: _Progress) -> jax.Array:
-        # A dead end adds no token, so that the length falls behind the position.
-        return (
-            ~progress.finished
-            & (progress.lengths == progress.position)
-            & (progress.position < row_limits)
-        )
 
     def advance(progress: _Progress) -> _Progress:
         logits_bc, next_state = step(progress.state, progress.last)
         best_b1, ids_b1 = best_continuations(logits_bc, 1, special)
         # Where every token is impossible, the row ends here, unfinished.
-        alive = running(progress) & ~jnp.isneginf(best_b1[:, 0])
+        alive = _running(progress, row_limits) & ~jnp.isneginf(best_b1[:, 0])
         last = jnp.where(alive, ids_b1[:, 0], special.pad_id)
         return _Progress(
             position=progress.position + 1,
@@ -74,17 +65,9 @@ def greedy_search(
         )
 
     end = jax.lax.while_loop(
-        lambda progress: jnp.any(running(progress)),
+        lambda progress: jnp.any(_running(progress, row_limits)),
         advance,
-        _Progress(
-            position=jnp.int32(0),
-            last=jnp.full(batch_size, special.bos_id, jnp.int32),
-            tokens=jnp.full((batch_size, max_tokens), special.pad_id, jnp.int32),
-            lengths=jnp.zeros(batch_size, jnp.int32),
-            log_probabilities=jnp.zeros(batch_size, jnp.float32),
-            finished=jnp.zeros(batch_size, bool),
-            state=state,
-        ),
+        _start(state, row_limits, special, max_tokens),
     )
     return Hypotheses(
         tokens=end.tokens[:, None, :],
@@ -92,4 +75,28 @@ def greedy_search(
         log_probabilities=end.log_probabilities[:, None],
         scores=end.log_probabilities[:, None],
         finished=end.finished[:, None],
+    )
+
+
+def _start(
+    state: PyTree, limits: jax.Array, special: SpecialTokens, max_tokens: int
+) -> _Progress:
+    (batch_size,) = limits.shape
+    return _Progress(
+        position=jnp.int32(0),
+        last=jnp.full(batch_size, special.bos_id, jnp.int32),
+        tokens=jnp.full((batch_size, max_tokens), special.pad_id, jnp.int32),
+        lengths=jnp.zeros(batch_size, jnp.int32),
+        log_probabilities=jnp.zeros(batch_size, jnp.float32),
+        finished=jnp.zeros(batch_size, bool),
+        state=state,
+    )
+
+
+def _running(progress: _Progress, limits: jax.Array) -> jax.Array:
+    # A dead end adds no token, so that the length falls behind the position.
+    return (
+        ~progress.finished
+        & (progress.lengths == progress.position)
+        & (progress.position < limits)
     )

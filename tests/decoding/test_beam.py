@@ -172,7 +172,7 @@ def test_hypotheses_are_distinct_sorted_and_end_once(search, random_toy, seed, e
 
 
 def test_goes_on_while_a_longer_output_can_win(scripted_toy, search):
-    # Pitfall B12: (3, </s>) at -1.0 is finished long before 4 words at -1.2.
+    # joeynmt#148: (3, </s>) at -1.0 is finished long before 4 words at -1.2.
     rest = 1 - np.exp(-1.0) - np.exp(-1.2)
     model = scripted_toy(
         {
@@ -209,7 +209,7 @@ def test_stops_when_no_longer_output_can_win(scripted_toy, count_steps):
 
 
 def test_length_counts_the_end_and_not_the_start(scripted_toy, search):
-    # Pitfall B14: tokens [4, 5, </s>] of log-probability -3.
+    # sockeye#483: tokens [4, 5, </s>] of log-probability -3.
     third = np.exp(-1.0)
     model = scripted_toy(
         {
@@ -230,7 +230,7 @@ def test_length_counts_the_end_and_not_the_start(scripted_toy, search):
 
 
 def test_ends_in_every_beam_leave_every_beam_alive(scripted_toy, search):
-    # Pitfall B15: </s> is best for both beams at the second step.
+    # fairseq#555: </s> is best for both beams at the second step.
     model = scripted_toy(
         {
             (): {3: 0.5, 4: 0.5},

@@ -57,12 +57,12 @@ def test_the_best_score_is_marked(draw, saved_figures):
 def test_a_resumed_run_and_a_torn_line_leave_one_value_per_step(draw):
     curves = draw(
         {"step": 10, "loss": 4.0},
-        {"step": 20, "loss": 3.0},
         {"step": 30, "loss": 9.0},
         {"step": 20, "loss": 3.5},
+        {"step": 30, "loss": 3.0},
         tail='{"step": 40, "lo',
     )
-    assert curves["train"] == [[10, 4.0], [20, 3.5], [30, 9.0]]
+    assert curves["train"] == [[10, 4.0], [20, 3.5], [30, 3.0]]
 
 
 def test_numbers_that_are_not_finite_are_gaps(draw):

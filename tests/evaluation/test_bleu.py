@@ -51,7 +51,7 @@ def test_parts_of_the_score_by_hand():
         ["the dog ran away fast", "the cat sat on the mat"],
         target_language="en",
     )
-    # Pitfall B19: one of two hypotheses is empty; 6 of 11 tokens, all right.
+    # sacrebleu#161: one of two hypotheses is empty; 6 of 11 tokens, all right.
     assert scores.bleu == pytest.approx(43.46, abs=0.01)
     assert scores.precisions == (100.0,) * 4
     assert (scores.hypothesis_length, scores.reference_length) == (6, 11)
@@ -59,7 +59,7 @@ def test_parts_of_the_score_by_hand():
 
 
 def test_only_detokenised_text_compares():
-    # Pitfall B20: the same words, tokenised, lose half of the score.
+    # tensor2tensor#522: the same words, tokenised, lose half of the score.
     reference = ["It wasn't cheap, he said."]
     tokenised = corpus_scores(
         ["It was n't cheap , he said ."], reference, target_language="en"

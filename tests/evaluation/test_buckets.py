@@ -34,7 +34,7 @@ def test_every_length_falls_in_its_range():
 def test_each_range_is_scored_as_a_corpus_of_its_own():
     sources = ["a b", "w " * 15, "c", "w " * 12]
     hypotheses = [TEXT, TEXT.replace("lazy", "sleepy"), "", TEXT + " again"]
-    references = [TEXT] * 4
+    references = [TEXT, TEXT, "a b c d e", TEXT.replace("dog", "cat")]
     buckets = bleu_by_length(sources, hypotheses, references, target_language="en")
     for bucket, rows in zip(buckets, [(0, 2), (1, 3)], strict=False):
         alone = corpus_scores(
