@@ -111,7 +111,7 @@ class DataConfig:
     bucket_lengths: tuple[int, ...] = (
         *(8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 56, 64, 72, 80, 96, 112, 128),
     )
-    # pairs of such lengths in use, each compiled once, chosen so that the training pairs
+    # pairs of such lengths in use, each compiled once, chosen so that training pairs
     # need least padding
     bucket_shapes: int = 16
     tokens_per_batch: int = 4_096  # padded tokens of the longer side, over all devices

@@ -198,13 +198,11 @@ def open_run(
 def build_model(experiment: Experiment, tokenizers: TokenizerPair) -> nn.Module:
     """The linen module that the config describes, sized to the vocabularies."""
     config = experiment.model
-    family = Transformer if isinstance(config, TransformerConfig) else RNNSeq2Seq
-    return family(
-        config,
-        source_size=tokenizers.source.size,
-        target_size=tokenizers.target.size,
-        dtype=jnp.dtype(experiment.training.precision),
-    )
+    sizes = tokenizers.source.size, tokenizers.target.size
+    dtype = jnp.dtype(experiment.training.precision)
+    if isinstance(config, TransformerConfig):
+        return Transformer(config, *sizes, dtype=dtype)
+    return RNNSeq2Seq(config, *sizes, dtype=dtype)
 
 
 def read_config(folder: RunFolder) -> Experiment:

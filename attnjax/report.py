@@ -16,6 +16,7 @@ from attnjax.diagnostics.learning_curve import plot_learning_curve
 from attnjax.evaluation.bleu import corpus_scores
 from attnjax.evaluation.buckets import bleu_by_length
 from attnjax.experiment import TrainedRun
+from attnjax.tasks.translation import TranslationTask
 from attnjax.tasks.translator import Translations
 
 _PICTURE_WORDS = (4, 18)  # source words of a sentence that makes a legible heatmap
@@ -91,7 +92,7 @@ def _draw(
         pictures = _draw_attention(run, split, sources, translations, chosen)
     if run.folder.metrics.exists():
         curve = folder / "learning_curve.png"
-        plot_learning_curve(run.folder.metrics, curve)
+        plot_learning_curve(run.folder.metrics, curve, score=TranslationTask.score)
         pictures.append(curve)
     return pictures
 

@@ -214,7 +214,7 @@ class Ratio(NamedTuple):
     """A metric kept as a sum and a count until the last moment, float32 scalars."""
 
     total: Array
-    count: Array
+    count: Array  # type: ignore[assignment]  # hides tuple.count, which nobody needs
 
 
 Metrics = Mapping[str, Ratio]  # "loss" is the objective: gradients follow its total
@@ -231,12 +231,12 @@ class Task(Protocol):
     unit: str
     score: str
 
-    def init(self, rng: Array) -> Variables:
+    def init(self, rng: jax.Array) -> Variables:
         """Fresh parameters and other collections."""
         ...
 
     def loss(
-        self, variables: Variables, batch: PyTree, rng: Array, *, train: bool
+        self, variables: Variables, batch: PyTree, rng: jax.Array, *, train: bool
     ) -> tuple[Metrics, Variables]:
         """Summed metrics of one batch, and the non-parameter collections after it."""
         ...

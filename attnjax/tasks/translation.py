@@ -70,14 +70,14 @@ class TranslationTask:
         self._rows_multiple = rows_multiple
         self._validation_loss = jax.jit(functools.partial(self.loss, train=False))
 
-    def init(self, rng: Array) -> Variables:
+    def init(self, rng: jax.Array) -> Variables:
         """Fresh variables of the model."""
         example = Tokens(np.ones((1, 2), np.int32), np.ones((1, 2), bool))
         initialise = functools.partial(self.model.init, train=False)
         return jax.jit(initialise)(rng, example, example)
 
     def loss(
-        self, variables: Variables, batch: PairBatch, rng: Array, *, train: bool
+        self, variables: Variables, batch: PairBatch, rng: jax.Array, *, train: bool
     ) -> tuple[Metrics, Variables]:
         """Label-smoothed cross-entropy of the target, summed over real tokens.
 
@@ -117,7 +117,7 @@ class TranslationTask:
     def evaluate(self, variables: Variables) -> Mapping[str, float]:
         """Validation loss (nats a token), perplexity, accuracy and sacreBLEU."""
         rng = jax.random.key(0)  # dropout is off
-        totals: dict[str, np.ndarray] = {}
+        totals: dict[str, Array] = {}
         for batch in pair_batches(
             self._validation.pairs,
             tokens_per_batch=self._tokens_per_batch,

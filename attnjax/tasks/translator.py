@@ -7,6 +7,7 @@ import functools
 import logging
 import time
 from collections.abc import Sequence
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +15,11 @@ import numpy as np
 from flax import linen as nn
 
 from attnjax.config import DecodingConfig
-from attnjax.data.batching import evaluation_batches
-from attnjax.data.layout import lay_out_pairs
+from attnjax.data.batching import evaluation_batches, forced_batch
 from attnjax.data.tokenizers import TokenizerPair
 from attnjax.decoding.beam import BeamSettings, beam_search, repeat_for_beams
 from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
-from attnjax.types import PairBatch, PyTree, Tokens, Variables
+from attnjax.types import Array, Decoded, PairBatch, PyTree, Tokens, Variables
 
 logger = logging.getLogger(__name__)
 
@@ -134,14 +134,7 @@ class Translator:
         sources, _ = self._encode(lines)
         eos_id = self.tokenizers.target.eos_id
         targets = [[token for token in line if token != eos_id] for line in ids]
-        batch = lay_out_pairs(
-            [
-                [(np.array(source, np.int32), np.array(target, np.int32))]
-                for source, target in zip(sources, targets, strict=True)
-            ],
-            source_length=1 + max(map(len, sources)),
-            target_length=1 + max(map(len, targets)),
-        )
+        batch = forced_batch(list(zip(sources, targets, strict=True)))
         weights = jax.device_get(self._forced(variables, batch))
         return [
             {
@@ -180,14 +173,17 @@ def _search(
     constants, state = model.apply(variables, encoded, max_tokens, method="begin")
     constants = repeat_for_beams(constants, config.beam_size)
 
-    def step(state: PyTree, tokens: jax.Array) -> tuple[jax.Array, PyTree]:
+    def step(state: PyTree, tokens: Array) -> tuple[Array, PyTree]:
         return model.apply(variables, constants, state, tokens, method="step")
 
+    # A filler row is a lone </s>: of limit 0, it keeps no other row waiting.
+    num_tokens = jnp.sum(source.valid, axis=-1)
+    limits = jnp.where(num_tokens > 1, num_tokens + config.max_extra_tokens, 0)
     target = tokenizers.target
     return beam_search(
         step,
         state,
-        jnp.sum(source.valid, axis=-1) + config.max_extra_tokens,
+        limits,
         special=SpecialTokens(target.pad_id, target.bos_id, target.eos_id),
         max_tokens=max_tokens,
         settings=BeamSettings(
@@ -198,9 +194,11 @@ def _search(
 
 def _forced_attention(
     model: nn.Module, variables: Variables, batch: PairBatch
-) -> dict[str, jax.Array]:
+) -> dict[str, Array]:
     """Cross-attention weights of a teacher-forced batch, by name."""
-    decoded = model.apply(variables, batch.source, batch.inputs, train=False)
+    decoded = cast(
+        Decoded, model.apply(variables, batch.source, batch.inputs, train=False)
+    )
     return {
         name: weights
         for name, weights in decoded.attention.items()
