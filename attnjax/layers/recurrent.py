@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -115,7 +116,7 @@ class RecurrentLayer(nn.Module):
         return hidden_sbd, final
 
 
-def unrolled(position: Any) -> Any:
+def unrolled(position: Callable[..., Any]) -> Callable[..., Any]:
     """Runs a function of one position over all positions, with `nn.scan`.
 
     Args:
@@ -181,7 +182,7 @@ class RecurrentEncoder(nn.Module):
             is one direction.
         """
         lengths = jnp.sum(valid, axis=1)
-        states_sbn = jnp.swapaxes(inputs, 0, 1)
+        states_sbn: Array = jnp.swapaxes(inputs, 0, 1)
         finals: list[State] = []
         for index in range(self.num_layers):
             if index > 0:

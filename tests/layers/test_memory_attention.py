@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnjax.layers.memory_attention import MemoryAttention, weighted_mean
-from attnjax.layers.recurrent_decoder import AttentionalVector
+from attnjax.layers.readout import AttentionalVector
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 B, T, S, D = 2, 5, 7, 11

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from attnjax.config import RNNConfig
-from attnjax.layers.recurrent_decoder import Inputs, RecurrentDecoder
+from attnjax.layers.decoder_cells import Inputs
+from attnjax.layers.recurrent_decoder import RecurrentDecoder
 
 B, T, S, E, D, A = 2, 5, 7, 3, 11, 13
 N = 2 * D
