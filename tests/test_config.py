@@ -53,7 +53,7 @@ def test_every_config_survives_json(path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"beam_size"', '"beam_sise"', "beam_size"),
+        ('"beam_size"', '"beam_sise"', "did you mean 'beam_size'"),
         ('"adam"', '"adm"', "must be one of"),
         ('"patience": null', '"patience": "soon"', "must be a"),
         ('"RNNConfig"', '"CNNConfig"', "must be one of"),
