@@ -1,6 +1,8 @@
 """Settings for the whole suite: strict ranks, a CPU of eight virtual devices."""
 
+import importlib.util
 import os
+from pathlib import Path
 
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
@@ -16,3 +18,18 @@ def _strict_rank_promotion():
     """Broadcasting over a missing axis is an error in every test."""
     with jax.numpy_rank_promotion("raise"):
         yield
+
+
+@pytest.fixture
+def fake_wmt(tmp_path, monkeypatch):
+    """The module ``tests/fake_wmt.py``, and archives that TFDS takes for the real ones.
+
+    Returns the folder with the archives.
+    """
+    path = Path(__file__).parent / "fake_wmt.py"
+    specification = importlib.util.spec_from_file_location("fake_wmt", path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    folder = tmp_path / "archives"
+    module.patch_checksums(monkeypatch, module.make_archives(folder))
+    return folder

@@ -146,6 +146,8 @@ class _Run:
     ) -> None:
         init = functools.partial(init_state, self._task, optimizer)
         abstract = jax.eval_shape(init, seed)
+        num_parameters = sum(leaf.size for leaf in jax.tree.leaves(abstract.params))
+        logger.info("%s parameters", f"{num_parameters:,}")
         places = self._layout.of_state(abstract)
         self._saved_step = self._checkpoints.latest_step()
         if self._saved_step is None:

@@ -1,7 +1,4 @@
-"""Small corpora and tokenizers, and the fake archives of WMT 2014."""
-
-import importlib.util
-from pathlib import Path
+"""Small corpora and tokenizers."""
 
 import pytest
 
@@ -48,18 +45,3 @@ def make_config():
         return DataConfig(**settings | fields)
 
     return make
-
-
-@pytest.fixture
-def fake_wmt(tmp_path, monkeypatch):
-    """The module ``tests/fake_wmt.py``, and archives that TFDS takes for the real ones.
-
-    Returns the folder with the archives.
-    """
-    path = Path(__file__).parents[1] / "fake_wmt.py"
-    specification = importlib.util.spec_from_file_location("fake_wmt", path)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    folder = tmp_path / "archives"
-    module.patch_checksums(monkeypatch, module.make_archives(folder))
-    return folder
