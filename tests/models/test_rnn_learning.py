@@ -11,7 +11,7 @@ from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.training.losses import cross_entropy
 from attnjax.types import Tokens
 
-WORDS, LONGEST, ROWS, UPDATES = 6, 6, 64, 400
+WORDS, LONGEST, ROWS, UPDATES = 6, 6, 64, 250
 EOS, BOS, FIRST = 2, 1, 4
 SIZES = {"embedding_width": 16, "hidden_width": 32, "attention_width": 32}
 
