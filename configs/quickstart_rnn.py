@@ -27,9 +27,8 @@ experiment = Experiment(
     data=DataConfig(
         source=CLDRSource(),
         tokenizer=TokenizerConfig(vocab_size=3_000),
-        bucket_lengths=(8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192),
         bucket_shapes=6,
-        tokens_per_batch=1_536,
+        tokens_per_batch=1_024,
     ),
     model=RNNConfig(
         embedding_width=128,

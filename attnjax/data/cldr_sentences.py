@@ -10,7 +10,7 @@ from babel import Locale
 from attnjax.data.cldr_phrases import Dice, PhraseBook, PhraseKind
 
 _SINGLE_SHARE = 0.45  # of sentences that are one phrase
-_SHORT_LIST_SHARE = 0.65  # of lists that have 2 to 4 phrases; the others are long
+_SHORT_LIST_SHARE = 0.78  # of lists that have 2 to 4 phrases; the others are long
 _LONG_LIST_WORDS = 12  # the fewest words that a long list aims at
 _ALIKE_SHARE = 0.4  # of lists whose phrases are all of one kind, such as dates
 _OR_SHARE = 0.3  # of lists joined by "or"; the others by "and"
@@ -72,9 +72,9 @@ class SentenceWriter:
         return [self._fresh(kind) for kind in self._draw_kinds(count)]
 
     def _draw_long_list(self) -> list[tuple[str, str]]:
-        """As many phrases as reach a drawn number of words."""
+        """Phrases that reach a number of words, which is the smaller of two draws."""
         fewest = min(_LONG_LIST_WORDS, self.max_words)
-        wanted = self._dice.between(fewest, self.max_words)
+        wanted = min(self._dice.between(fewest, self.max_words) for _ in range(2))
         pairs: list[tuple[str, str]] = []
         words = 0
         for kind in self._draw_kinds(wanted):  # a phrase has one word or more
