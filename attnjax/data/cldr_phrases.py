@@ -125,7 +125,7 @@ def _name(table: str, codes: Sequence[str], dice: Dice) -> Phrase:
 
 
 def _price(rare_currencies: Sequence[str], dice: Dice) -> Phrase:
-    rare = bool(rare_currencies) and dice.chance(0.3)
+    rare = bool(rare_currencies) and dice.chance(0.15)
     code = dice.pick(rare_currencies if rare else _CURRENCIES)
     amount, kind = _amount(dice), dice.pick(_PRICE_STYLES)
     return lambda locale: numbers.format_currency(
@@ -143,9 +143,9 @@ def _random_time(dice: Dice) -> datetime.time:
 
 
 def _amount(dice: Dice) -> Decimal:
-    """A number of 1 to 5 digits, every third with decimals."""
-    whole = dice.between(0, 10 ** dice.pick((1, 1, 2, 2, 2, 3, 3, 4, 5)) - 1)
-    decimals = dice.pick((0, 0, 0, 0, 1, 2))
+    """A number of 1 to 4 digits, every sixth with a decimal."""
+    whole = dice.between(0, 10 ** dice.pick((1, 1, 2, 2, 2, 2, 3, 3, 4)) - 1)
+    decimals = dice.pick((0, 0, 0, 0, 0, 1))
     return Decimal(whole).scaleb(-decimals)
 
 
@@ -196,7 +196,7 @@ def _quantity(dice: Dice) -> Phrase:
 
 
 def _percentage(dice: Dice) -> Phrase:
-    share = Decimal(dice.between(0, 2_000)).scaleb(-3)
+    share = Decimal(dice.between(0, 200)).scaleb(-2)
     return lambda locale: numbers.format_percent(
         share, locale=locale, decimal_quantization=False
     )
@@ -208,7 +208,7 @@ def _number(dice: Dice) -> Phrase:
 
 
 def _compact_number(dice: Dice) -> Phrase:
-    amount = dice.between(10, 999) * 10 ** dice.between(2, 8)
+    amount = dice.between(11, 99) * 10 ** dice.pick((5, 6, 8, 9))
     kind = dice.pick(_NUMBER_STYLES)
     return lambda locale: numbers.format_compact_decimal(
         amount, format_type=kind, locale=locale, fraction_digits=1

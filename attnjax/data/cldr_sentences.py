@@ -12,7 +12,7 @@ from attnjax.data.cldr_phrases import Dice, PhraseBook, PhraseKind
 _SINGLE_SHARE = 0.45  # of sentences that are one phrase
 _SHORT_LIST_SHARE = 0.78  # of lists that have 2 to 4 phrases; the others are long
 _LONG_LIST_WORDS = 12  # the fewest words that a long list aims at
-_ALIKE_SHARE = 0.4  # of lists whose phrases are all of one kind, such as dates
+_ALIKE_SHARE = 0.2  # of lists whose phrases are all of one kind, such as dates
 _OR_SHARE = 0.3  # of lists joined by "or"; the others by "and"
 _STOCK = 1_000  # phrases of each kind that long lists repeat, for formatting is slow
 
