@@ -5,12 +5,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-RUN ?= runs/quickstart
+RUN ?= runs/quickstart_rnn
 
 .PHONY: demo test lint clean
 
 demo: $(READY)
-	$(BIN)/python train.py --config configs/quickstart.py --workdir $(RUN)
+	$(BIN)/python train.py --config configs/quickstart_rnn.py --workdir $(RUN)
 	$(BIN)/python eval.py --workdir $(RUN)
 	printf '%s\n' '25. Oktober 1942' 'Dänemark, Finnland und Schweden' 'vor 3 Wochen' \
 		| $(BIN)/attnjax translate --workdir $(RUN)
