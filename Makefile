@@ -12,7 +12,7 @@ RUN ?= runs/quickstart_rnn
 demo: $(READY)
 	$(BIN)/python train.py --config configs/quickstart_rnn.py --workdir $(RUN)
 	$(BIN)/python eval.py --workdir $(RUN)
-	printf '%s\n' '25. Oktober 1942' 'Dänemark, Finnland und Schweden' 'vor 3 Wochen' \
+	printf '%s\n' 'Freitag, 7. Februar 1964' 'Dänemark, Finnland und Schweden' '14:30' \
 		| $(BIN)/attnjax translate --workdir $(RUN)
 
 test: $(READY) lint
