@@ -71,6 +71,16 @@ def test_words_of_different_keys_are_independent(words):
         assert shared.size < 5  # not shifted copies of one sequence
 
 
+def test_words_depend_on_both_seeds(monkeypatch):
+    def words_of(*seeds):
+        monkeypatch.setattr(jax.random, "bits", lambda *_: jnp.uint32(seeds))
+        return np.asarray(random_words(jax.random.key(0), SHAPE)).ravel() / 1.0
+
+    words = words_of(0x243F6A88, 0x85A308D3)
+    for other in (words_of(0x13198A2E, 0x85A308D3), words_of(0x243F6A88, 0x03707344)):
+        assert abs(np.corrcoef(words, other)[0, 1]) < 0.012
+
+
 def test_every_generator_of_jax_serves():
     words = random_words(jax.random.key(0, impl="rbg"), (5, 7))
     assert words.shape == (5, 7)
