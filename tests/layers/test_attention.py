@@ -56,6 +56,8 @@ def test_every_scorer_attends_per_head(x, states, mask, scorer):
     np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
     np.testing.assert_array_equal(weights[1, :, :, 3:], 0.0)
     assert np.any(np.abs(weights[:, 0] - weights[:, 1]) > 1e-3)
+    for parameter in jax.tree.leaves(variables["params"].get("score", {})):
+        assert parameter.shape[0] == H
     changed = layer.apply(
         variables, x, states.at[1, 3:].set(9.0), mask, train=False, method=cross
     )
