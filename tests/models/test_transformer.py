@@ -285,8 +285,10 @@ def test_bfloat16_computes_low_and_keeps_float32_parameters(post, pair):
     low = Transformer(CONFIG, V, V, dtype=jnp.bfloat16)
     leaves = jax.tree.leaves(shapes(low, *pair))
     assert {leaf.dtype for leaf in leaves} == {jnp.dtype("float32")}
-    logits = decode((low, variables), *pair).logits
-    assert logits.dtype == jnp.bfloat16
+    encoded = encode((low, variables), pair[0])
+    logits, attention = call((low, variables), "decode", encoded, pair[1], train=False)
+    results = (encoded.states, encoded.attention, logits, attention)
+    assert {leaf.dtype for leaf in jax.tree.leaves(results)} == {jnp.dtype("bfloat16")}
     exact = decode(post, *pair).logits
     np.testing.assert_allclose(logits.astype(jnp.float32), exact, atol=0.15)
 
