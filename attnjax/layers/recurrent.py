@@ -12,9 +12,13 @@ from flax import linen as nn
 from attnjax.layers.dropout import Dropout
 from attnjax.layers.linear import Linear
 from attnjax.ops.recurrence import CELL_KINDS, State, last_real, reverse_by_length
-from attnjax.types import Array
+from attnjax.types import Array, PyTree
 
 CellName = Literal["gru", "lstm"]
+
+# Positions written out per turn of the compiled loop: on a CPU a training step takes an
+# eighth less time, against half as much again to compile. More did not gain.
+_UNROLL = 4
 
 
 class RecurrentCell(nn.Module):
@@ -103,12 +107,9 @@ class RecurrentLayer(nn.Module):
         num_outputs = kind.num_gates * self.width
         gates_sbg = Linear(num_outputs, dtype=self.dtype, name="input_gates")(inputs)
         start = jnp.zeros((inputs.shape[1], self.width), self.dtype)
-        _, states = unrolled(_advance)(
-            RecurrentCell(self.kind, self.width, self.dtype, name="cell"),
-            (start,) * kind.num_arrays,
-            None,
-            gates_sbg,
-        )
+        cell = RecurrentCell(self.kind, self.width, self.dtype, name="cell")
+        carry = (start,) * kind.num_arrays
+        _, states = scan_positions(_advance, cell, carry, None, gates_sbg)
         final = tuple(last_real(array_sbd, lengths) for array_sbd in states)
         hidden_sbd = states[0]
         if self.backward:
@@ -116,22 +117,34 @@ class RecurrentLayer(nn.Module):
         return hidden_sbd, final
 
 
-def unrolled(position: Callable[..., Any]) -> Callable[..., Any]:
+def scan_positions(
+    position: Callable[..., Any],
+    module: nn.Module,
+    carry: PyTree,
+    constants: PyTree,
+    inputs: PyTree,
+) -> tuple[PyTree, PyTree]:
     """Runs a function of one position over all positions, with `nn.scan`.
 
     Args:
         position: ``(module, carry, constants, inputs) -> (carry, outputs)``.
+        module: owns the parameters, which all positions share.
+        carry: before the first position.
+        constants: shared by all positions.
+        inputs: of all positions, arrays ``[T, ...]``.
 
     Returns:
-        The same for ``inputs`` and ``outputs`` with a leading time axis; ``constants``
-        and the parameters are shared by all positions.
+        The carry after the last position, and outputs ``[T, ...]``.
     """
-    return nn.scan(
+    length = jax.tree.leaves(inputs)[0].shape[0]
+    scan = nn.scan(
         position,
         variable_broadcast="params",
         split_rngs={"params": False},
         in_axes=(nn.broadcast, 0),
+        unroll=_UNROLL if length % _UNROLL == 0 else 1,
     )
+    return scan(module, carry, constants, inputs)
 
 
 def _advance(

@@ -27,7 +27,7 @@ from attnjax.layers.memory_attention import (
     weighted_mean,
 )
 from attnjax.layers.readout import AttentionalVector, DeepOutput
-from attnjax.layers.recurrent import unrolled
+from attnjax.layers.recurrent import scan_positions
 from attnjax.ops.recurrence import CELL_KINDS, State
 from attnjax.types import Array
 
@@ -139,7 +139,7 @@ class RecurrentDecoder(nn.Module):
         """
         gates_tbg = self.input_gates(jnp.swapaxes(embedded, 0, 1))
         inputs = Inputs(gates_tbg, self.dropout_factors(embedded, train=train))
-        carry, outputs = unrolled(_position)(self.cell, carry, memory, inputs)
+        carry, outputs = scan_positions(_position, self.cell, carry, memory, inputs)
         outputs = jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), outputs)
         hidden_btd, weights_bts, vectors_bte = outputs
         if vectors_bte is None:
