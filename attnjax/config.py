@@ -13,6 +13,8 @@ from typing import Literal
 ScorerName = Literal["dot", "scaled_dot", "general", "additive", "location"]
 AttentionName = Literal["none", "dot", "scaled_dot", "general", "additive", "location"]
 
+MechanismName = Literal["dense", "chunked"]
+
 
 def _require(condition: bool, message: str) -> None:
     if not condition:
@@ -141,6 +143,38 @@ class DataConfig:
             f"source_language and target_language are both {self.source_language!r}; "
             "name two languages.",
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MechanismConfig:
+    """An attention mechanism; ``attnjax mechanisms`` lists them and what they read."""
+
+    kind: MechanismName = "dense"  # a line of the catalog
+    window: int = 128  # positions on each side (left only if causal) that are seen
+    dilation: int = 1  # distance between the positions of a window
+    block: int = 64  # positions that are kept or left out together
+    num_global: int = 1  # first tokens (or blocks) that see and are seen by all
+    num_random: int = 2  # random blocks that each block sees
+    rank: int = 64  # projected keys, or landmarks
+    stride: int = 0  # positions per compressed key or pattern; 0 means about sqrt(n)
+    chunk: int = 256  # positions that are computed at once
+    clusters: int = 0  # of queries and keys; 0 means about sqrt(n)
+    top_k: int = 32  # keys that each query keeps
+    rounds: int = 2  # of hashing, or of k-means
+    features: int = 128  # random features
+    rows: int = 0  # of the grid a sequence is folded into; 0 means about sqrt(n)
+    redraw_every: int = 1_000  # training steps between new random features; 0: never
+    seed: int = 0  # of fixed random choices (blocks, hashes)
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self,
+            *("window", "dilation", "block", "rank", "chunk", "top_k", "rounds"),
+            "features",
+        )
+        for name in ("num_global", "num_random", "stride", "clusters", "rows"):
+            value = getattr(self, name)
+            _require(value >= 0, f"MechanismConfig.{name} must be 0 or more: {value}.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 
-from attnjax.ops.masks import allowed
+from attnjax.ops.masks import allowed, key_minus_query_position, with_rank
+from attnjax.ops.relative import Bias
 from attnjax.ops.scorers import scaled_dot_scores
 from attnjax.ops.softmax import masked_softmax
 from attnjax.types import Array, Attended, Mask
@@ -48,6 +49,7 @@ def dense_attention(
     *,
     score: Callable[[Array, Array], Array] = scaled_dot_scores,
     dropout: Callable[[Array], Array] | None = None,
+    bias: Bias | None = None,
 ) -> Attended:
     """Attention that scores every query against every key.
 
@@ -61,8 +63,13 @@ def dense_attention(
         mask: which query may attend to which key.
         score: queries and keys to scores ``[..., T, S]``.
         dropout: applied to the weights, see `attend`.
+        bias: added to the scores, a function of the offset of key from query.
 
     Returns:
         Context ``[..., T, V]`` and weights ``[..., T, S]``.
     """
-    return attend(score(query, key), value, mask, dropout=dropout)
+    scores = score(query, key)
+    if bias is not None:
+        offset_ts = key_minus_query_position(*scores.shape[-2:])
+        scores = scores + with_rank(bias(offset_ts), scores.ndim).astype(scores.dtype)
+    return attend(scores, value, mask, dropout=dropout)

@@ -1,0 +1,157 @@
+"""What the catalog says of a mechanism, and how its options are bound."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import jax
+
+from attnjax.types import Array, Attended, PyTree
+
+Fact = Literal["valid", "causal", "window", "segments"]
+Slot = Literal["encoder", "decoder", "cross", "rnn", "classifier"]
+FACTS: tuple[Fact, ...] = ("valid", "causal", "window", "segments")
+SLOTS: tuple[Slot, ...] = ("encoder", "decoder", "cross", "rnn", "classifier")
+
+
+class Sizes(NamedTuple):
+    """What the shapes of a mechanism's own arrays depend on.
+
+    Attributes:
+        num_heads: H.
+        key_width: K of one head.
+        value_width: V of one head.
+        max_keys: the longest key sequence.
+    """
+
+    num_heads: int
+    key_width: int
+    value_width: int
+    max_keys: int
+
+
+class Parameter(NamedTuple):
+    """An array that a mechanism owns, before it exists.
+
+    Attributes:
+        shape: of the array, float32.
+        init: ``(rng, shape) -> array``.
+    """
+
+    shape: tuple[int, ...]
+    init: Callable[[Array, tuple[int, ...]], jax.Array]
+
+
+class Incremental(NamedTuple):
+    """A causal mechanism, one position at a time.
+
+    Attributes:
+        begin: ``(batch_size, max_tokens, sizes, dtype, **options) -> cache``; every
+            leaf leads with the batch axis.
+        step: ``(query [B, H, 1, K], key [B, H, 1, K], value [B, H, 1, V], cache,
+            position [B], **options, **parameters) -> (context [B, H, 1, V], cache)``.
+            ``position`` is that of the token in its row; ``bias`` is passed as well if
+            the entry accepts one.
+        state: the size of the cache in words, such as "window".
+    """
+
+    begin: Callable[..., PyTree]
+    step: Callable[..., tuple[jax.Array, PyTree]]
+    state: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One line of the catalog.
+
+    Attributes:
+        attend: the pure function ``(query, key, value, mask, **options, **parameters)``
+            to `Attended`, see `attnjax.types.Mechanism`.
+        options: keyword arguments that a config sets.
+        facts: what `attend` honours of a mask; it refuses the others.
+        slots: where models may use it.
+        refusal: why it may not be used in the other slots.
+        limit: ``(number of keys) -> options`` with which it equals dense attention;
+            None where no option makes it so, and ``limit_reason`` says why.
+        limit_reason: see there.
+        cost: time and memory, n positions.
+        memory_exponent: growth of the compiled temporary memory with n, at most.
+        paper: authors, year, title.
+        self_only: whether queries and keys must be the same positions (T = S).
+        normalised: whether the weights of a row sum to 1, so that a constant value
+            comes out as it is.
+        accepts_bias: whether ``bias``, a function of the offset between key and query,
+            is added to the scores; see `attnjax.ops.relative`.
+        needs_rng: whether ``rng`` is passed in training (None otherwise).
+        parameters: ``(sizes, **options) -> {name: Parameter}``, learned, passed to
+            `attend` by name.
+        buffers: the same for arrays that are not learned by gradients.
+        update: ``(buffers, query, key, mask, rng, **options) -> buffers``, called
+            once a training step, before `attend`.
+        incremental: the one-step form; None if the mechanism cannot be causal.
+    """
+
+    attend: Callable[..., Attended]
+    options: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = FACTS
+    slots: tuple[Slot, ...]
+    refusal: str = ""
+    limit: Callable[[int], Mapping[str, Any]] | None = None
+    limit_reason: str = ""
+    cost: str
+    memory_exponent: float
+    paper: str
+    self_only: bool = False
+    normalised: bool = True
+    accepts_bias: bool = False
+    needs_rng: bool = False
+    parameters: Callable[..., Mapping[str, Parameter]] | None = None
+    buffers: Callable[..., Mapping[str, Parameter]] | None = None
+    update: Callable[..., Mapping[str, Array]] | None = None
+    incremental: Incremental | None = None
+
+    def chosen(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of this entry out of those of all mechanisms.
+
+        Args:
+            options: by name, of any mechanism.
+
+        Returns:
+            Keyword arguments for the functions of this entry.
+        """
+        return {name: options[name] for name in self.options}
+
+    def bind(self, options: Mapping[str, Any]) -> Callable[..., Attended]:
+        """The mechanism with its options set.
+
+        Args:
+            options: by name; those of other mechanisms are left aside.
+
+        Returns:
+            ``(query, key, value, mask, **parameters) -> Attended``.
+        """
+        return functools.partial(self.attend, **self.chosen(options))
+
+    def draw(
+        self, rng: Array, sizes: Sizes, options: Mapping[str, Any]
+    ) -> dict[str, jax.Array]:
+        """Fresh parameters and buffers, for use without a layer.
+
+        Args:
+            rng: a PRNG key.
+            sizes: heads and widths.
+            options: by name; those of other mechanisms are left aside.
+
+        Returns:
+            Arrays by name, keyword arguments of `attend`; empty for most mechanisms.
+        """
+        drawn = {}
+        for make in (self.parameters, self.buffers):
+            if make is not None:
+                for name, (shape, init) in make(sizes, **self.chosen(options)).items():
+                    rng, own = jax.random.split(rng)
+                    drawn[name] = init(own, shape)
+        return drawn

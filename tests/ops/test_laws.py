@@ -1,0 +1,418 @@
+"""The laws that every mechanism of the catalog obeys, or refuses with an error.
+
+A new entry of the catalog is covered by all of them without an edit here.
+"""
+
+import dataclasses
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.ops.attend import dense_attention
+from attnjax.ops.catalog import CATALOG, entry
+from attnjax.ops.entry import FACTS, SLOTS, Sizes
+from attnjax.ops.relative import alibi
+from attnjax.types import Mask
+
+B, H, T, S, K, V = 2, 3, 5, 7, 12, 14
+FACT_MASKS = {
+    "valid": Mask(valid=jnp.ones((1, 1, S), bool)),
+    "causal": Mask(causal=True),
+    "window": Mask(window=(1, 1)),
+    "segments": Mask(
+        query_segments=jnp.ones((1, 1, S), jnp.int32),
+        key_segments=jnp.ones((1, 1, S), jnp.int32),
+    ),
+}
+# Small values of every option that any mechanism has.
+OPTIONS = {
+    "window": 2,
+    "dilation": 1,
+    "block": 2,
+    "num_global": 1,
+    "num_random": 1,
+    "rank": 3,
+    "stride": 2,
+    "chunk": 3,
+    "clusters": 2,
+    "top_k": 2,
+    "rounds": 2,
+    "features": 8,
+    "rows": 2,
+    "redraw_every": 2,
+    "seed": 0,
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Case:
+    """A mechanism ready to be called on ``[B, H, S, *]`` arrays.
+
+    Attributes:
+        name: in the catalog.
+        options: of this mechanism.
+        extras: its parameters and buffers.
+    """
+
+    name: str
+    options: dict
+    extras: dict
+
+    @property
+    def entry(self):
+        return CATALOG[self.name]
+
+    @functools.cached_property
+    def compiled(self):
+        """Compiled once for each shape, dtype and set of facts."""
+        return jax.jit(functools.partial(self.entry.attend, **self.options))
+
+    def __call__(self, query, key, value, mask):
+        return self.compiled(query, key, value, mask, **self.extras)
+
+    def eager(self, query, key, value, mask, **more):
+        attend = functools.partial(self.entry.attend, **self.options)
+        return attend(query, key, value, mask, **self.extras, **more)
+
+    def honours(self, *facts):
+        return set(facts) <= set(self.entry.facts)
+
+
+@functools.cache
+def case(name, *, max_keys=S, **options):
+    """Makes the case of a mechanism, `options` in place of the small ones."""
+    line = CATALOG[name]
+    chosen = line.chosen({**OPTIONS, **options})
+    sizes = Sizes(num_heads=H, key_width=K, value_width=V, max_keys=max_keys)
+    return Case(name, chosen, line.draw(jax.random.key(17), sizes, chosen))
+
+
+def arrays(num_queries=S, num_keys=S, dtype=jnp.float32, scale=1.0, seed=0):
+    rngs = jax.random.split(jax.random.key(seed), 3)
+    shapes = ((B, H, num_queries, K), (B, H, num_keys, K), (B, H, num_keys, V))
+    return tuple(
+        (scale * jax.random.normal(rng, shape)).astype(dtype)
+        for rng, shape in zip(rngs, shapes, strict=True)
+    )
+
+
+def ragged(causal=False):
+    """Row 0 has all keys, row 1 the first three."""
+    valid = jnp.arange(S)[None, :] < jnp.array([[S], [3]])
+    return Mask(valid=valid, causal=causal).over_heads()
+
+
+every = pytest.mark.parametrize("name", CATALOG)
+
+
+def those(condition):
+    names = [name for name, line in CATALOG.items() if condition(line)]
+    return pytest.mark.parametrize("name", names)
+
+
+causal = those(lambda line: "causal" in line.facts)
+cross = those(lambda line: not line.self_only)
+
+
+def masks_of(mechanism):
+    """A ragged batch, and a causal one too where that is honoured."""
+    return [ragged(), *([ragged(causal=True)] if mechanism.honours("causal") else [])]
+
+
+@every
+def test_entry_is_complete(name):
+    line = CATALOG[name]
+    assert set(line.facts) <= set(FACTS)
+    assert set(line.slots) <= set(SLOTS)
+    assert "valid" in line.facts, "padding must never be attended to"
+    assert set(line.options) <= set(OPTIONS)
+    assert line.refusal or set(line.slots) == set(SLOTS)
+    assert line.limit is not None or line.limit_reason
+    assert re.search(r"(19|20)\d\d", line.paper)
+    assert ("decoder" in line.slots) == (line.incremental is not None)
+    assert ("decoder" not in line.slots) or "causal" in line.facts
+    assert ("cross" not in line.slots) or not line.self_only
+
+
+@every
+def test_masked_keys_never_matter(name):
+    mechanism = case(name)
+    query, key, value = arrays()
+    for mask in masks_of(mechanism):
+        hide = ~mask.valid[..., None]
+        plain = mechanism(query, key, value, mask).context
+        other = mechanism(
+            query, jnp.where(hide, 50.0, key), jnp.where(hide, -50.0, value), mask
+        ).context
+        real = jnp.broadcast_to(mask.valid[..., None], plain.shape)
+        np.testing.assert_array_equal(plain[real], other[real])
+
+
+@every
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+def test_row_without_a_key_is_zero_with_finite_gradients(name, dtype):
+    mechanism = case(name)
+    low = arrays(dtype=dtype)
+    valid = jnp.ones((B, S), bool).at[1].set(False)
+    mask = Mask(valid=valid).over_heads()
+
+    @jax.jit
+    def run(*low):
+        def total(*low):
+            context = mechanism(*low, mask).context
+            return jnp.square(context.astype(jnp.float32)).sum(), context
+
+        gradients, context = jax.grad(total, argnums=(0, 1, 2), has_aux=True)(*low)
+        return context, gradients
+
+    context, gradients = run(*low)
+    assert context.dtype == dtype
+    assert context.shape == (B, H, S, V)
+    np.testing.assert_array_equal(context[1], 0.0)
+    assert np.all(np.isfinite(context.astype(np.float32)))
+    assert np.any(context[0] != 0.0)
+    for gradient in gradients:
+        np.testing.assert_array_equal(gradient[1], 0.0)
+        assert np.all(np.isfinite(gradient.astype(np.float32)))
+        assert np.any(gradient[0] != 0.0)
+
+
+@every
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_low_precision_computes_in_float32(name, dtype):
+    mechanism = case(name)
+    low = arrays(dtype=dtype)
+    exact = mechanism(*(x.astype(jnp.float32) for x in low), ragged()).context
+    got = mechanism(*low, ragged()).context
+    assert got.dtype == dtype
+    tolerance = 0.04 if dtype == jnp.bfloat16 else 0.01
+    np.testing.assert_allclose(
+        got.astype(np.float32), exact, atol=tolerance * float(jnp.abs(exact).max())
+    )
+
+
+@every
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_large_scores_stay_finite(name, dtype):
+    mechanism = case(name)
+    context = mechanism(*arrays(dtype=dtype, scale=40.0), ragged()).context
+    assert np.all(np.isfinite(context.astype(np.float32)))
+
+
+@causal
+def test_no_future_leak(name):
+    mechanism = case(name)
+    query, key, value = arrays()
+
+    def context_of(key_and_value):
+        key, value = key_and_value
+        return mechanism(query, key, value, Mask(causal=True)).context[0, 0].sum(-1)
+
+    for part, jacobian_tsx in enumerate(
+        jax.jit(jax.jacobian(lambda kv: context_of(kv)))((key, value))
+    ):
+        influence_ts = np.abs(jacobian_tsx[:, 0, 0]).sum(-1)
+        np.testing.assert_array_equal(np.triu(influence_ts, 1), 0.0)
+        if part == 1:  # every position but perhaps the first few sees something
+            assert np.any(influence_ts[-1] > 0)
+
+
+@causal
+def test_later_tokens_change_nothing(name):
+    mechanism = case(name)
+    query, key, value = arrays()
+    run = functools.partial(mechanism, mask=Mask(causal=True))
+    plain = run(query, key, value).context
+    for cut in (1, 4):
+        later = jnp.arange(S)[:, None] >= cut
+        changed = run(
+            jnp.where(later, -query, query),
+            jnp.where(later, 3.0, key),
+            jnp.where(later, -3.0, value),
+        ).context
+        np.testing.assert_array_equal(plain[..., :cut, :], changed[..., :cut, :])
+
+
+@those(lambda line: line.incremental is not None)
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_stepwise_equals_all_at_once(name, with_bias):
+    mechanism = case(name)
+    if with_bias and not mechanism.entry.accepts_bias:
+        pytest.skip("takes no bias")
+    more = {"bias": alibi(H)} if with_bias else {}
+    query, key, value = arrays()
+    attend = jax.jit(lambda *x: mechanism.eager(*x, Mask(causal=True), **more))
+    whole = attend(query, key, value).context
+    begin, step, _ = mechanism.entry.incremental
+    sizes = Sizes(H, K, V, S)
+    cache = begin(B, S, sizes, jnp.float32, **mechanism.options)
+    assert all(leaf.shape[0] == B for leaf in jax.tree.leaves(cache))
+
+    @jax.jit
+    def advance(cache, position):
+        rows = [
+            jax.lax.dynamic_slice_in_dim(x, position, 1, 2) for x in (query, key, value)
+        ]
+        return step(
+            *rows,
+            cache,
+            jnp.full((B,), position),
+            **mechanism.options,
+            **mechanism.extras,
+            **more,
+        )
+
+    for position in range(S):
+        context, cache = advance(cache, position)
+        np.testing.assert_allclose(
+            context[:, :, 0], whole[:, :, position], atol=1e-5, err_msg=str(position)
+        )
+
+
+@every
+def test_alone_equals_in_a_padded_batch(name):
+    mechanism = case(name)
+    query, key, value = arrays()
+    padded = mechanism(query, key, value, ragged()).context[1, :, :3]
+    cut = [x[1:, :, :3] for x in (query, key, value)]
+    if mechanism.entry.self_only or "window" in mechanism.entry.facts:
+        mask = Mask(valid=jnp.ones((1, 1, 3), bool))
+        if mechanism.honours("causal"):
+            padded = mechanism(query, key, value, ragged(causal=True))
+            padded, mask = padded.context[1, :, :3], Mask(causal=True)
+        alone = mechanism(*cut, mask).context[0]
+    else:
+        alone = mechanism(*cut, Mask()).context[0]
+    np.testing.assert_allclose(padded, alone, atol=1e-5)
+
+
+@those(lambda line: "segments" in line.facts)
+def test_packed_equals_unpacked(name):
+    mechanism = case(name)
+    query, key, value = arrays()
+    segments = jnp.asarray([[1, 1, 1, 1, 2, 2, 2]])
+    for is_causal in [False, *([True] if mechanism.honours("causal") else [])]:
+        mask = Mask(
+            causal=is_causal, query_segments=segments, key_segments=segments
+        ).over_heads()
+        packed = mechanism(query, key, value, mask).context
+        for start, stop in ((0, 4), (4, 7)):
+            inside = [x[..., start:stop, :] for x in (query, key, value)]
+            alone = mechanism(*inside, Mask(causal=is_causal)).context
+            np.testing.assert_allclose(packed[..., start:stop, :], alone, atol=1e-5)
+
+
+@every
+def test_weights_are_those_of_the_context(name):
+    mechanism = case(name)
+    query, key, value = arrays()
+    context, weights = mechanism(query, key, value, ragged())
+    if weights is None:
+        pytest.skip("forms no weights")
+    np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
+    np.testing.assert_array_equal(weights[1, ..., 3:], 0.0)
+    np.testing.assert_allclose(weights @ value, context, atol=1e-5)
+
+
+@those(lambda line: line.normalised)
+def test_a_constant_value_comes_out_as_it_is(name):
+    mechanism = case(name)
+    query, key, value = arrays()
+    for mask in masks_of(mechanism):
+        context = mechanism(query, key, jnp.ones_like(value), mask).context
+        last = context[:, :, -1]  # early causal queries may see no key
+        np.testing.assert_allclose(last, jnp.ones_like(last), atol=1e-5)
+
+
+@every
+def test_jit_equals_eager_and_is_deterministic(name):
+    mechanism = case(name)
+    inputs = arrays()
+    compiled = mechanism(*inputs, ragged()).context
+    np.testing.assert_array_equal(compiled, mechanism(*inputs, ragged()).context)
+    eager = mechanism.eager(*inputs, ragged()).context
+    np.testing.assert_allclose(compiled, eager, atol=1e-5)
+
+
+@those(lambda line: line.limit is not None)
+def test_limit_equals_dense(name):
+    line = CATALOG[name]
+    mechanism = case(name, **line.limit(S))
+    inputs = arrays()
+    if line.self_only and "lsh" in name:
+        inputs = (inputs[0], inputs[0], inputs[2])
+    for mask in masks_of(mechanism):
+        got = mechanism(*inputs, mask).context
+        expected = dense_attention(*inputs, mask).context
+        real = jnp.broadcast_to(mask.valid[..., None], got.shape)
+        np.testing.assert_allclose(got[real], expected[real], atol=1e-5)
+
+
+@those(lambda line: line.accepts_bias and line.limit is not None)
+def test_bias_is_that_of_dense_attention(name):
+    mechanism = case(name, **CATALOG[name].limit(S))
+    inputs = arrays()
+    attend = jax.jit(lambda *x: mechanism.eager(*x, Mask(causal=True), bias=alibi(H)))
+    got = attend(*inputs).context
+    expected = dense_attention(*inputs, Mask(causal=True), bias=alibi(H)).context
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+@every
+def test_facts_that_are_not_honoured_are_refused(name):
+    mechanism = case(name)
+    for fact, mask in FACT_MASKS.items():
+        if mechanism.honours(fact):
+            mechanism(*arrays(), mask)
+        else:
+            with pytest.raises(ValueError, match=fact):
+                mechanism(*arrays(), mask)
+
+
+@cross
+def test_fewer_queries_than_keys_are_the_last_ones(name):
+    mechanism = case(name)
+    query, key, value = arrays()
+    few = mechanism(query[..., -T:, :], key, value, Mask())
+    assert few.context.shape == (B, H, T, V)
+    if mechanism.honours("causal"):
+        mask = Mask(causal=True)
+        whole = mechanism(query, key, value, mask).context[..., -T:, :]
+        few = mechanism(query[..., -T:, :], key, value, mask).context
+        np.testing.assert_allclose(few, whole, atol=1e-5)
+
+
+@those(lambda line: line.self_only)
+def test_unequal_lengths_are_refused(name):
+    query, key, value = arrays(num_queries=T)
+    with pytest.raises(ValueError, match="as many queries as keys"):
+        case(name)(query, key, value, Mask())
+
+
+@every
+@pytest.mark.parametrize("length", [1, 2])
+def test_shorter_than_anything(name, length):
+    mechanism = case(name, window=5, block=4, stride=3)
+    inputs = [x[..., :length, :] for x in arrays()]
+    context = mechanism(*inputs, Mask()).context
+    assert context.shape == (B, H, length, V)
+    assert np.all(np.isfinite(context))
+
+
+@every
+def test_compiled_memory_grows_as_claimed(name):
+    """From 1k to 4k positions, forward and backward, at the default options."""
+    from attnjax.benchmarks.attention import temporary_bytes
+
+    small, large = (temporary_bytes(name, length) for length in (1_024, 4_096))
+    exponent = np.log(large / small) / np.log(4)
+    assert exponent <= CATALOG[name].memory_exponent + 0.15
+
+
+def test_unknown_mechanism_is_refused():
+    with pytest.raises(ValueError, match="there is no attention mechanism 'dens'"):
+        entry("dens")
