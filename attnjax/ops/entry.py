@@ -83,6 +83,10 @@ class Entry:
         self_only: whether queries and keys must be the same positions (T = S).
         normalised: whether the weights of a row sum to 1, so that a constant value
             comes out as it is.
+        pairwise: whether each score is the dot product of one query and one key, so
+            that rotary positions keep their meaning.
+        shares_query_key: whether queries and keys come from one projection, keys
+            brought to unit mean square.
         accepts_bias: whether ``bias``, a function of the offset between key and query,
             is added to the scores; see `attnjax.ops.relative`.
         needs_rng: whether ``rng`` is passed in training (None otherwise).
@@ -106,6 +110,8 @@ class Entry:
     paper: str
     self_only: bool = False
     normalised: bool = True
+    pairwise: bool = True
+    shares_query_key: bool = False
     accepts_bias: bool = False
     needs_rng: bool = False
     parameters: Callable[..., Mapping[str, Parameter]] | None = None
