@@ -10,10 +10,13 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-ScorerName = Literal["dot", "scaled_dot", "general", "additive", "location"]
-AttentionName = Literal["none", "dot", "scaled_dot", "general", "additive", "location"]
+ScorerName = Literal["dot", "scaled_dot", "general", "additive", "concat", "location"]
+AttentionName = Literal["none"] | ScorerName
 
 MechanismName = Literal["dense", "chunked"]
+PositionsName = Literal[
+    "interleaved", "halves", "learned", "rotary", "relative", "alibi", "none"
+]
 
 
 def _require(condition: bool, message: str) -> None:
@@ -191,19 +194,23 @@ class TransformerConfig:
     feed_forward_dropout: float = 0.0  # of the hidden feed-forward units
     activation: Literal["relu", "gelu", "swish"] = "relu"  # of the feed-forward units
     norm_position: Literal["pre", "post"] = "post"  # layer norm before or after
-    # sinusoids: sine and cosine in turn (the paper) or in two halves (Marian)
-    positions: Literal["interleaved", "halves"] = "interleaved"
+    # added to the tokens: sinusoids with sine and cosine in turn (the paper) or in two
+    # halves (Marian), or learned; in each self-attention: rotary, relative (T5), alibi
+    positions: PositionsName = "interleaved"
+    max_positions: int = 512  # of learned positions, location scorer, linformer
     # all: one table for source, target and output; decoder: for target and output
     tied_embeddings: Literal["all", "decoder", "none"] = "all"
-    scorer: ScorerName = "scaled_dot"  # of every multi-head attention
-    max_source_tokens: int = 256  # table size of the location scorer, not a limit else
+    scorer: ScorerName = "scaled_dot"  # of every dense multi-head attention
+    encoder_attention: MechanismConfig = MechanismConfig()  # of the source to itself
+    decoder_attention: MechanismConfig = MechanismConfig()  # of the target to itself
+    cross_attention: MechanismConfig = MechanismConfig()  # of the target to the source
     remat: bool = False  # recompute layers in the backward pass to save memory
 
     def __post_init__(self) -> None:
         _require_positive(
             self,
             *("width", "num_heads", "feed_forward_width"),
-            *("encoder_layers", "decoder_layers", "max_source_tokens"),
+            *("encoder_layers", "decoder_layers", "max_positions"),
         )
         _require_rate(self, "dropout", "attention_dropout", "feed_forward_dropout")
         fitting = max(self.num_heads, self.width - self.width % self.num_heads)
@@ -215,6 +222,39 @@ class TransformerConfig:
         _require(
             self.width % 2 == 0,
             f"width must be even for the sinusoids, got {self.width}.",
+        )
+        _require(
+            self.positions != "rotary" or self.width // self.num_heads % 2 == 0,
+            "rotary positions turn pairs of channels and need an even head width, got "
+            f"width / num_heads = {self.width // self.num_heads}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelectionConfig:
+    """Which keys a recurrent decoder's query weighs, once they are scored."""
+
+    # all keys (soft), the best few (top_k), those around the query's position (local_m)
+    # or around a predicted one (local_p), or a single key (hard, gumbel)
+    kind: Literal["soft", "top_k", "local_m", "local_p", "hard", "gumbel"] = "soft"
+    top_k: int = 8  # keys that each query keeps (top_k)
+    window: int = 10  # keys on each side of the centre: D of Luong et al. 2015, sec. 3.2
+    temperature: float = 1.0  # of the relaxed choice, tau of Jang et al. 2017 (gumbel)
+    # at test time the best key, or one drawn with its probability (hard, gumbel)
+    test_choice: Literal["argmax", "sample"] = "argmax"
+    seed: int = 0  # of what is drawn at test time
+    # hard, all of Xu et al. 2015, sec. 4.1:
+    soft_rate: float = 0.5  # training sentences that attend to all keys after all
+    cost_weight: float = 1.0  # lambda_r, of the gradient by REINFORCE
+    entropy_weight: float = 0.01  # lambda_e, of the entropy of the choices, in nats
+    baseline_decay: float = 0.9  # of the moving average of the cost of a token
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "top_k", "window", "temperature")
+        _require_rate(self, "baseline_decay")
+        _require(
+            0.0 <= self.soft_rate <= 1.0,
+            f"SelectionConfig.soft_rate must be in [0, 1], got {self.soft_rate}.",
         )
 
 
@@ -229,7 +269,8 @@ class RNNConfig:
     decoder_layers: int = 1  # recurrent layers
     bidirectional: bool = True  # the encoder reads from both ends
     attention: AttentionName = "additive"  # the scorer; none is a plain seq2seq model
-    attention_width: int = 256  # of the additive scorer
+    attention_width: int = 256  # of the additive and concat scorers, and of local_p
+    selection: SelectionConfig = SelectionConfig()  # which of the scored keys are used
     # the state that attends: before reading the token (Bahdanau), or after it (Luong)
     query: Literal["previous", "current"] = "previous"
     input_feeding: bool = False  # feed the attentional vector back (Luong, sec. 3.3)
@@ -253,6 +294,11 @@ class RNNConfig:
         _require(
             not (self.input_feeding and self.attention == "none"),
             "input_feeding needs an attention; set attention or input_feeding=False.",
+        )
+        _require(
+            self.selection.kind == "soft" or self.attention != "none",
+            f"selection {self.selection.kind} chooses among scored keys, and attention "
+            "'none' scores none; set attention, or selection soft.",
         )
 
 

@@ -34,4 +34,7 @@ def temporary_bytes(name: str, length: int) -> int:
 
     shape = jax.ShapeDtypeStruct((1, 8, length, 64), jnp.float32)
     compiled = jax.jit(jax.grad(total, argnums=(0, 1, 2))).lower(shape, shape, shape)
-    return compiled.compile().memory_analysis().temp_size_in_bytes
+    analysis = compiled.compile().memory_analysis()
+    if analysis is None:
+        raise ValueError("this device's compiler does not tell how much memory is used")
+    return int(analysis.temp_size_in_bytes)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from attnjax.config import ScorerName
+from attnjax.config import MechanismConfig, PositionsName, ScorerName
 from attnjax.layers.dropout import Dropout
 from attnjax.layers.linear import Linear
+from attnjax.layers.mechanism import CatalogAttention, require_slot
+from attnjax.layers.positions import RelativePositions
 from attnjax.layers.scorer import Scorer
 from attnjax.ops.attend import attend
-from attnjax.types import Array, Attended, Mask, Mechanism
+from attnjax.ops.cache import write
+from attnjax.ops.catalog import entry
+from attnjax.ops.entry import Sizes, Slot
+from attnjax.ops.masks import key_minus_query_position
+from attnjax.ops.relative import Bias
+from attnjax.types import Array, Attended, Mask, PyTree
 
 
 class Memory(NamedTuple):
@@ -40,22 +48,26 @@ class MultiHeadAttention(nn.Module):
         width: D, of input and output.
         num_heads: H; each head is ``D / H`` wide.
         scorer: how a query scores a key.
-        max_keys: longest memory of the location scorer; no limit for the others.
-        mechanism: attention to use instead of the dense one with `scorer`; called with
-            query, key and value ``[B, H, T or S, K]`` and a mask over heads.
+        max_keys: longest memory of the location scorer and of mechanisms with arrays
+            as long as the keys; no limit for the others.
+        mechanism: a line of the catalog; dense attention scores by `scorer`.
+        slot: where in a model this layer stands.
+        positions: terms between two positions, of `attend_self` and `step`.
         dropout: rate on the attention weights (dense only).
         dtype: of the computation; parameters are float32.
 
     Raises:
-        ValueError: at construction, if the heads do not divide the width, or a
-            mechanism is combined with a scorer or dropout, which it would not see.
+        ValueError: at construction, if the heads do not divide the width, the mechanism
+            has no place in the slot, or it would not see scorer, dropout or positions.
     """
 
     width: int
     num_heads: int
     scorer: ScorerName = "scaled_dot"
     max_keys: int = 256
-    mechanism: Mechanism | None = None
+    mechanism: MechanismConfig = MechanismConfig()
+    slot: Slot = "encoder"
+    positions: PositionsName = "none"
     dropout: float = 0.0
     dtype: Any = jnp.float32
 
@@ -66,22 +78,39 @@ class MultiHeadAttention(nn.Module):
                 f"width must be a multiple of num_heads, got {self.width=}, "
                 f"{self.num_heads=}."
             )
-        if self.mechanism is not None and (self.dropout or self.scorer != "scaled_dot"):
+        require_slot(self.mechanism.kind, self.slot)
+        if not self.is_dense and (self.dropout or self.scorer != "scaled_dot"):
             raise ValueError(
-                "scorer and dropout belong to dense attention and would not reach the "
-                f"given mechanism, got {self.scorer=}, {self.dropout=}; leave both at "
-                "their defaults, or the mechanism at None."
+                "scorer and attention dropout belong to dense attention and would not "
+                f"reach {self.mechanism.kind}, got {self.scorer=}, {self.dropout=}; "
+                "leave both at their defaults, or use mechanism dense."
             )
+        _require_positions(self.mechanism.kind, self.positions)
         super().__post_init__()
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every query is scored against every key, by `scorer`."""
+        return self.mechanism.kind == "dense"
 
     def setup(self) -> None:
         """Names the projections; one that is never used takes no parameters."""
-        self.query_key_value = Linear(self.width, parts=3, dtype=self.dtype)
+        shared = entry(self.mechanism.kind).shares_query_key
+        self.query_key_value = Linear(
+            self.width, parts=2 if shared else 3, dtype=self.dtype
+        )
         self.query = Linear(self.width, dtype=self.dtype)
         self.key_value = Linear(self.width, parts=2, dtype=self.dtype)
         self.output = Linear(self.width, dtype=self.dtype)
         self.weight_dropout = Dropout(self.dropout)
         head_width = self.width // self.num_heads
+        self.relative = RelativePositions(
+            self.positions, self.num_heads, bidirectional=self.slot != "decoder"
+        )
+        if not self.is_dense:
+            sizes = Sizes(self.num_heads, head_width, head_width, self.max_keys)
+            self.attention = CatalogAttention(self.mechanism, sizes)
+            return
         self.score = Scorer(
             kind=self.scorer,
             query_width=head_width,
@@ -103,9 +132,11 @@ class MultiHeadAttention(nn.Module):
         Returns:
             ``[B, T, D]`` and the weights ``[B, H, T, T]``.
         """
-        query, key, value = self._split_heads(self.query_key_value(x))
+        positions = jnp.arange(x.shape[1])[None, :]
+        query, key, value = self._project_self(x, positions)
         memory = Memory(self._prepare_key(key), value)
-        return self._attend(query, memory, mask, train=train)
+        bias = self.relative.bias()
+        return self._attend(query, memory, mask, bias=bias, train=train)
 
     def prepare(self, states: Array) -> Memory:
         """Projects what is attended to, once for all queries.
@@ -136,7 +167,7 @@ class MultiHeadAttention(nn.Module):
         (query,) = self._split_heads(self.query(x)[:, :, None])
         return self._attend(query, memory, mask, train=train)
 
-    def begin(self, batch_size: int, max_tokens: int) -> Memory:
+    def begin(self, batch_size: int, max_tokens: int) -> PyTree:
         """An empty cache for `step`.
 
         Args:
@@ -144,61 +175,95 @@ class MultiHeadAttention(nn.Module):
             max_tokens: how many steps it holds.
 
         Returns:
-            Keys and values of `max_tokens` positions, to be filled in.
+            Keys and values of `max_tokens` positions, to be filled in, or what else the
+            mechanism keeps of earlier positions.
         """
+        if not self.is_dense:
+            return self.attention.begin(batch_size, max_tokens, self.dtype)
         head_width = self.width // self.num_heads
         empty = jnp.zeros(
             (batch_size, self.num_heads, max_tokens, head_width), self.dtype
         )
         return Memory(self._prepare_key(empty), empty)
 
-    def step(self, x: Array, cache: Memory, position: Array) -> tuple[Array, Memory]:
+    def step(self, x: Array, cache: PyTree, position: Array) -> tuple[Array, PyTree]:
         """Causal self-attention for one position; equals that row of `attend_self`.
 
         Args:
             x: ``[B, D]``, the input at this position.
-            cache: keys and values of the earlier positions.
+            cache: from `begin`, or the step before.
             position: ``[B]`` int, the position in each row, below ``max_tokens``.
 
         Returns:
             ``[B, D]``, and the cache that includes this position.
-
-        Raises:
-            ValueError: if a mechanism is set; its mask facts have no one-step form.
         """
-        if self.mechanism is not None:
-            raise ValueError(
-                "step attends densely and would bypass the given mechanism; decode by "
-                "attend_self, or use mechanism=None in the decoder."
+        query, key, value = self._project_self(x[:, None], position[:, None])
+        bias = self.relative.bias()
+        if not self.is_dense:
+            context, cache = self.attention.step(
+                (query, key, value), cache, position, bias=bias
             )
-        query, key, value = self._split_heads(self.query_key_value(x[:, None]))
+            return self._joined(context)[:, 0], cache
         cache = Memory(
-            _write(cache.key, self._prepare_key(key), position),
-            _write(cache.value, value, position),
+            write(cache.key, self._prepare_key(key), position),
+            write(cache.value, value, position),
         )
         slots = jnp.arange(cache.value.shape[2])
-        mask = Mask(valid=slots[None, :] <= position[:, None])
-        attended = self._attend(query, cache, mask, train=False)
-        return attended.context[:, 0], cache
+        scores = self.score(query, cache.key)
+        if bias is not None:
+            bias_hbs = bias(slots[None, :] - position[:, None])
+            scores = scores + jnp.moveaxis(bias_hbs, 0, 1)[:, :, None].astype(
+                self.dtype
+            )
+        mask = Mask(valid=slots[None, :] <= position[:, None]).over_heads()
+        return self._joined(attend(scores, cache.value, mask).context)[:, 0], cache
+
+    def _project_self(self, x: Array, positions: Array) -> tuple[Array, Array, Array]:
+        """Query, key and value ``[B, H, T, K]`` of one sequence."""
+        *query_key, value = self._split_heads(self.query_key_value(x))
+        if len(query_key) == 1:  # one projection for both: keys of unit length
+            (query,) = query_key
+            square = jnp.square(query.astype(jnp.float32)).mean(-1, keepdims=True)
+            key = query * jax.lax.rsqrt(square + 1e-6).astype(query.dtype)
+        else:
+            query, key = query_key
+        turned = self.relative.turned
+        return turned(query, positions), turned(key, positions), value
 
     def _prepare_key(self, key: Array) -> Array:
-        return key if self.mechanism is not None else self.score.prepare(key)
+        return self.score.prepare(key) if self.is_dense else key
 
     def _attend(
-        self, query: Array, memory: Memory, mask: Mask, *, train: bool
+        self,
+        query: Array,
+        memory: Memory,
+        mask: Mask,
+        *,
+        bias: Bias | None = None,
+        train: bool,
     ) -> Attended:
         mask = mask.over_heads()
-        if self.mechanism is not None:
-            context, weights = self.mechanism(query, memory.key, memory.value, mask)
-        else:
-            context, weights = attend(
-                self.score(query, memory.key),
-                memory.value,
-                mask,
-                dropout=lambda weights: self.weight_dropout(weights, train=train),
+        if not self.is_dense:
+            context, weights = self.attention(
+                query, memory.key, memory.value, mask, bias=bias, train=train
             )
+            return Attended(self._joined(context), weights)
+        scores = self.score(query, memory.key)
+        if bias is not None:
+            offset_ts = key_minus_query_position(*scores.shape[-2:])
+            scores = scores + bias(offset_ts)[None].astype(scores.dtype)
+        context, weights = attend(
+            scores,
+            memory.value,
+            mask,
+            dropout=lambda weights: self.weight_dropout(weights, train=train),
+        )
+        return Attended(self._joined(context), weights)
+
+    def _joined(self, context: Array) -> Array:
+        """Heads ``[B, H, T, V]`` side by side, and the output projection."""
         joined = context.swapaxes(1, 2).reshape(context.shape[0], -1, self.width)
-        return Attended(self.output(joined), weights)
+        return self.output(joined)
 
     def _split_heads(self, projected: Array) -> tuple[Array, ...]:
         """``[B, T, parts, D]`` to one ``[B, H, T, K]`` for each part."""
@@ -207,7 +272,16 @@ class MultiHeadAttention(nn.Module):
         return tuple(jnp.transpose(split, (2, 0, 3, 1, 4)))
 
 
-def _write(cache: Array, new: Array, position: Array) -> Array:
-    """Puts ``new[b] [H, 1, *]`` at ``position[b]`` of ``cache[b] [H, S, *]``."""
-    rows = jnp.arange(cache.shape[0])
-    return jnp.asarray(cache).at[rows, :, position].set(new[:, :, 0])
+def _require_positions(kind: str, positions: PositionsName) -> None:
+    line = entry(kind)
+    if positions in ("relative", "alibi") and not line.accepts_bias:
+        raise ValueError(
+            f"{positions} positions are added to the scores, which {kind} attention "
+            "does not form pair by pair; use sinusoids or learned positions with it."
+        )
+    if positions == "rotary" and not line.pairwise:
+        raise ValueError(
+            f"rotary positions need scores that are dot products of one query and one "
+            f"key; {kind} attention mixes them first. Use sinusoids or learned "
+            "positions with it."
+        )

@@ -8,12 +8,13 @@ from typing import Any
 import jax.numpy as jnp
 from flax import linen as nn
 
-from attnjax.config import TransformerConfig
+from attnjax.config import MechanismConfig, TransformerConfig
 from attnjax.layers.attention import Memory, MultiHeadAttention
 from attnjax.layers.dropout import Dropout
 from attnjax.layers.feed_forward import FeedForward
 from attnjax.layers.norm import LayerNorm
-from attnjax.types import Array, Attended, Mask, Mechanism, PyTree
+from attnjax.ops.entry import Slot
+from attnjax.types import Array, Attended, Mask, PyTree
 
 
 class Residual(nn.Module):
@@ -48,17 +49,15 @@ class EncoderLayer(nn.Module):
 
     Attributes:
         config: sizes, rates and variants.
-        mechanism: self-attention to use instead of the dense one with the scorer.
         dtype: of the computation; parameters are float32.
     """
 
     config: TransformerConfig
-    mechanism: Mechanism | None = None
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
         """Makes the sublayers."""
-        self.attention = _attention(self.config, self.dtype, self.mechanism)
+        self.attention = _attention(self.config, "encoder", self.dtype)
         self.feed_forward = _feed_forward(self.config, self.dtype)
         self.attention_residual = _residual(self.config, self.dtype)
         self.feed_forward_residual = _residual(self.config, self.dtype)
@@ -92,8 +91,8 @@ class DecoderLayer(nn.Module):
 
     def setup(self) -> None:
         """Makes the sublayers."""
-        self.self_attention = _attention(self.config, self.dtype)
-        self.cross_attention = _attention(self.config, self.dtype)
+        self.self_attention = _attention(self.config, "decoder", self.dtype)
+        self.cross_attention = _attention(self.config, "cross", self.dtype)
         self.feed_forward = _feed_forward(self.config, self.dtype)
         self.self_residual = _residual(self.config, self.dtype)
         self.cross_residual = _residual(self.config, self.dtype)
@@ -128,13 +127,13 @@ class DecoderLayer(nn.Module):
         """The encoder's output ``[B, S, D]`` as keys and values of this layer."""
         return self.cross_attention.prepare(states)
 
-    def begin(self, batch_size: int, max_tokens: int) -> Memory:
+    def begin(self, batch_size: int, max_tokens: int) -> PyTree:
         """An empty cache of ``max_tokens`` positions for `step`."""
         return self.self_attention.begin(batch_size, max_tokens)
 
     def step(
-        self, x: Array, memory: Memory, cross_mask: Mask, cache: Memory, position: Array
-    ) -> tuple[Array, Memory]:
+        self, x: Array, memory: Memory, cross_mask: Mask, cache: PyTree, position: Array
+    ) -> tuple[Array, PyTree]:
         """Decodes one position; equals that row of ``__call__``.
 
         Args:
@@ -148,7 +147,7 @@ class DecoderLayer(nn.Module):
             ``[B, D]`` and the next cache.
         """
 
-        def attend_self(x: Array) -> tuple[Array, Memory]:
+        def attend_self(x: Array) -> tuple[Array, PyTree]:
             return self.self_attention.step(x, cache, position)
 
         x, cache = self.self_residual(x, attend_self, train=False)
@@ -176,13 +175,11 @@ class Encoder(nn.Module):
         config: sizes, rates and variants.
         final_norm: whether a layer norm follows the last layer. Pre-norm needs it;
             post-norm as in the paper has none, in PyTorch it has one.
-        mechanism: self-attention to use instead of the dense one with the scorer.
         dtype: of the computation; parameters are float32.
     """
 
     config: TransformerConfig
     final_norm: bool
-    mechanism: Mechanism | None = None
     dtype: Any = jnp.float32
 
     @nn.compact
@@ -203,9 +200,7 @@ class Encoder(nn.Module):
         run = _rematerialised(self.config, train)
         attention = {}
         for index in range(self.config.encoder_layers):
-            layer = EncoderLayer(
-                self.config, self.mechanism, self.dtype, name=f"layer_{index}"
-            )
+            layer = EncoderLayer(self.config, self.dtype, name=f"layer_{index}")
             x, attention[f"layer_{index}/self"] = run(layer, x, mask)
         if self.final_norm:
             x = LayerNorm(dtype=self.dtype, name="norm")(x)
@@ -261,7 +256,7 @@ class Decoder(nn.Module):
 
     def begin(
         self, states: Array, max_tokens: int
-    ) -> tuple[Mapping[str, Memory], Mapping[str, Memory]]:
+    ) -> tuple[Mapping[str, Memory], Mapping[str, PyTree]]:
         """Prepares for `step`.
 
         Args:
@@ -282,9 +277,9 @@ class Decoder(nn.Module):
         x: Array,
         memories: Mapping[str, Memory],
         cross_mask: Mask,
-        caches: Mapping[str, Memory],
+        caches: Mapping[str, PyTree],
         position: Array,
-    ) -> tuple[Array, Mapping[str, Memory]]:
+    ) -> tuple[Array, Mapping[str, PyTree]]:
         """Decodes one position; equals that row of ``__call__``.
 
         Args:
@@ -309,16 +304,22 @@ class Decoder(nn.Module):
         return self.norm(x) if self.final_norm else x
 
 
-def _attention(
-    config: TransformerConfig, dtype: Any, mechanism: Mechanism | None = None
-) -> MultiHeadAttention:
+def _attention(config: TransformerConfig, slot: Slot, dtype: Any) -> MultiHeadAttention:
+    mechanisms: dict[Slot, MechanismConfig] = {
+        "encoder": config.encoder_attention,
+        "decoder": config.decoder_attention,
+        "cross": config.cross_attention,
+    }
+    is_dense = mechanisms[slot].kind == "dense"
     return MultiHeadAttention(
         width=config.width,
         num_heads=config.num_heads,
-        scorer=config.scorer,
-        max_keys=config.max_source_tokens,
-        mechanism=mechanism,
-        dropout=config.attention_dropout,
+        scorer=config.scorer if is_dense else "scaled_dot",
+        max_keys=config.max_positions,
+        mechanism=mechanisms[slot],
+        slot=slot,
+        positions="none" if slot == "cross" else config.positions,
+        dropout=config.attention_dropout if is_dense else 0.0,
         dtype=dtype,
     )
 

@@ -11,8 +11,8 @@ from flax import linen as nn
 from attnjax.config import TransformerConfig
 from attnjax.layers.dropout import Dropout
 from attnjax.layers.embedding import Embedding
+from attnjax.layers.positions import AbsolutePositions
 from attnjax.layers.transformer import Decoder, Encoder
-from attnjax.ops.positions import sinusoids
 from attnjax.types import Array, Decoded, Encoded, Mask, PyTree, Tokens
 
 
@@ -66,6 +66,9 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config, final_norm, dtype=self.dtype)
         self.decoder = Decoder(config, final_norm, dtype=self.dtype)
         self.embedding_dropout = Dropout(config.dropout)
+        self.positions = AbsolutePositions(
+            config.positions, config.width, config.max_positions, self.dtype
+        )
 
     def __call__(self, source: Tokens, inputs: Tokens, *, train: bool) -> Decoded:
         """``decode(encode(source), inputs)``, which is how training runs it."""
@@ -122,17 +125,23 @@ class Transformer(nn.Module):
             state (caches and the position of each row).
 
         Raises:
-            ValueError: if the sources are packed.
+            ValueError: if the sources are packed, or learned positions end too early.
         """
         if encoded.source.segments is not None:
             raise ValueError(
                 "stepwise decoding needs one sentence per row, got packed sources; "
                 "encode them unpacked."
             )
+        self.positions.require_length(max_tokens)
         memories, caches = self.decoder.begin(encoded.states, max_tokens)
         position = jnp.zeros(encoded.states.shape[0], jnp.int32)
         constants = {"memories": memories, "valid": encoded.source.valid}
-        return constants, {"caches": caches, "position": position}
+        state = {
+            "caches": caches,
+            "position": position,
+            "last": jnp.full_like(position, max_tokens - 1),
+        }
+        return constants, state
 
     def step(
         self, constants: PyTree, state: PyTree, tokens: Array
@@ -151,9 +160,8 @@ class Transformer(nn.Module):
             Logits ``[B, C]`` and the next state.
         """
         position = state["position"]
-        max_tokens = state["caches"]["layer_0"].value.shape[2]
-        x = self.target_embedding(tokens) + self._positions(position)
-        x = jnp.where((position < max_tokens)[:, None], x, jnp.nan)
+        x = self.target_embedding(tokens) + self.positions(position)
+        x = jnp.where((position <= state["last"])[:, None], x, jnp.nan)
         x, caches = self.decoder.step(
             x,
             constants["memories"],
@@ -162,20 +170,18 @@ class Transformer(nn.Module):
             position,
         )
         logits = self.output_embedding.logits(x)
-        return logits, {"caches": caches, "position": position + 1}
+        return logits, {**state, "caches": caches, "position": position + 1}
 
     def _table(self, size: int) -> Embedding:
         return Embedding(size, self.config.width, dtype=self.dtype)
 
     def _embed(self, table: Embedding, tokens: Tokens, *, train: bool) -> Array:
-        encoding = self._positions(jnp.arange(tokens.ids.shape[1])[None, :])
+        length = tokens.ids.shape[1]
+        self.positions.require_length(length)
+        encoding = self.positions(jnp.arange(length)[None, :])
         if tokens.positions is not None:
             encoding = encoding[0][tokens.positions]
         return self.embedding_dropout(table(tokens.ids) + encoding, train=train)
-
-    def _positions(self, positions: Array) -> Array:
-        layout = self.config.positions
-        return sinusoids(positions, self.config.width, layout).astype(self.dtype)
 
 
 def _attends(queries: Tokens, keys: Tokens) -> Mask:

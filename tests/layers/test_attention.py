@@ -5,13 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.config import ScorerName
+from attnjax.config import MechanismConfig, ScorerName
 from attnjax.layers.attention import MultiHeadAttention
-from attnjax.ops.attend import dense_attention
-from attnjax.types import Attended, Mask
+from attnjax.ops.catalog import CATALOG
+from attnjax.types import Mask
 
 B, H, T, S, D = 2, 3, 5, 7, 33
 SCORERS = typing.get_args(ScorerName)
+# Options small enough to matter for a handful of positions.
+SMALL = {"window": 2, "block": 2, "stride": 2, "chunk": 2, "clusters": 2, "top_k": 2}
 
 
 @pytest.fixture(scope="module")
@@ -92,40 +94,71 @@ def test_rows_of_a_batch_may_stand_at_different_positions(x):
     np.testing.assert_allclose(row[1], whole[1, 3], atol=1e-5)
 
 
-def test_mechanism_replaces_dense_attention(x, mask):
-    seen = []
+def causal_layer(kind, positions="none"):
+    return MultiHeadAttention(
+        24,
+        H,
+        mechanism=MechanismConfig(kind=kind, **SMALL),
+        slot="decoder",
+        positions=positions,
+    )
 
-    def mechanism(query, key, value, mask):
-        seen.append((query.shape, key.shape, value.shape, mask))
-        context, _ = dense_attention(query, key, value, mask)
-        return Attended(context, None)
 
-    mask = Mask(valid=mask.valid[:, :T], causal=True)
-    dense = MultiHeadAttention(D, H)
-    variables = init_self(dense, x)
-    given = MultiHeadAttention(D, H, mechanism=mechanism)
-    output, weights = attend_self(given, variables, x, mask)
-    (*shapes, mask_seen) = seen[0]
-    assert shapes == [(B, H, T, D // H)] * 3
-    assert mask_seen.valid.shape == (B, 1, T)
-    assert mask_seen.causal
-    assert weights is None
-    expected = attend_self(dense, variables, x, mask).context
-    np.testing.assert_allclose(output, expected, atol=1e-6)
+@pytest.mark.parametrize(
+    ("kind", "positions"),
+    [
+        (name, positions)
+        for name, line in CATALOG.items()
+        if "decoder" in line.slots
+        for positions in ("none", "rotary", "relative", "alibi")
+        if line.pairwise or positions != "rotary"
+        if line.accepts_bias or positions in ("none", "rotary")
+    ],
+)
+def test_steps_of_every_mechanism_equal_the_causal_whole(x, kind, positions):
+    layer = causal_layer(kind, positions)
+    inputs = x[..., :24]
+    variables = init_self(layer, inputs)
+    whole = attend_self(layer, variables, inputs, Mask(causal=True)).context
+    cache = layer.apply(variables, B, T + 2, method="begin")
+    step = jax.jit(lambda *inputs: layer.apply(variables, *inputs, method="step"))
+    for position in range(T):
+        row, cache = step(inputs[:, position], cache, jnp.full(B, position))
+        np.testing.assert_allclose(row, whole[:, position], atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "relative", "alibi"])
+def test_relative_positions_matter_and_depend_on_offsets_only(x, positions):
+    """The same tokens further to the right, after masked ones, give the same output."""
+    x = x[..., :24]
+    layer = MultiHeadAttention(24, H, positions=positions)
+    variables = init_self(layer, x)
+    if positions == "relative":
+        table = variables["params"]["relative"]["table"]
+        noise = jax.random.normal(jax.random.key(5), table.shape)
+        variables["params"]["relative"]["table"] = table + noise
+    plain = attend_self(layer, variables, x, Mask()).context
+    shifted = jnp.concatenate([jnp.ones_like(x[:, :3]), x], axis=1)
+    mask = Mask(valid=jnp.arange(T + 3)[None, :] >= 3)
+    moved = attend_self(layer, variables, shifted, mask).context[:, 3:]
+    np.testing.assert_allclose(plain, moved, atol=1e-5)
+    order = np.array([1, 2, 0, 4, 3])
+    mixed = attend_self(layer, variables, x[:, order], Mask()).context
+    assert np.abs(plain[:, order] - mixed).max() > 1e-3
+    blind = attend_self(MultiHeadAttention(24, H), variables, x, Mask()).context
+    assert np.abs(plain - blind).max() > 1e-3
 
 
 @pytest.mark.parametrize("unseen", [{"dropout": 0.1}, {"scorer": "additive"}])
 def test_mechanism_refuses_what_it_would_not_see(unseen):
-    with pytest.raises(ValueError, match="mechanism"):
-        MultiHeadAttention(D, H, mechanism=dense_attention, **unseen)
+    with pytest.raises(ValueError, match="would not reach chunked"):
+        MultiHeadAttention(D, H, mechanism=MechanismConfig(kind="chunked"), **unseen)
 
 
-def test_mechanism_has_no_step(x):
-    layer = MultiHeadAttention(D, H, mechanism=dense_attention)
-    variables = init_self(layer, x)
-    cache = layer.apply(variables, B, T, method="begin")
-    with pytest.raises(ValueError, match="step attends densely"):
-        layer.apply(variables, x[:, 0], cache, jnp.zeros(B, int), method="step")
+def test_mechanism_without_a_place_in_the_slot_is_refused_with_the_reason():
+    mechanism = MechanismConfig(kind="chunked")
+    with pytest.raises(ValueError, match="cannot be the rnn attention: a recurrent"):
+        MultiHeadAttention(D, H, mechanism=mechanism, slot="rnn")
 
 
 def test_heads_must_divide_the_width():

@@ -1,0 +1,163 @@
+"""A mechanism of the catalog as a layer: it owns what the pure function is given."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from attnjax.config import MechanismConfig
+from attnjax.ops.catalog import entry
+from attnjax.ops.entry import Entry, Parameter, Sizes, Slot
+from attnjax.ops.relative import Bias
+from attnjax.types import Array, Attended, Mask, PyTree
+
+COLLECTION = "mechanism"  # of linen: arrays that training changes without gradients
+
+
+class CatalogAttention(nn.Module):
+    """Attention by name, with its options, parameters and buffers.
+
+    Attributes:
+        config: which mechanism, and its options.
+        sizes: heads and widths.
+    """
+
+    config: MechanismConfig
+    sizes: Sizes
+
+    def setup(self) -> None:
+        """Makes the arrays that the mechanism owns; most own none."""
+        line = self.line
+        self.options = line.chosen(dataclasses.asdict(self.config))
+        self.learned = {
+            name: self.param(name, parameter.init, parameter.shape)
+            for name, parameter in _made(line.parameters, self.sizes, self.options)
+        }
+        self.kept = {
+            name: self.variable(COLLECTION, name, self._first_value, parameter)
+            for name, parameter in _made(line.buffers, self.sizes, self.options)
+        }
+
+    @property
+    def line(self) -> Entry:
+        """The catalog's entry."""
+        return entry(self.config.kind)
+
+    def __call__(
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        mask: Mask,
+        *,
+        bias: Bias | None = None,
+        train: bool,
+    ) -> Attended:
+        """Attends with every query.
+
+        Args:
+            query: ``[B, H, T, K]``.
+            key: ``[B, H, S, K]``.
+            value: ``[B, H, S, V]``.
+            mask: over heads.
+            bias: added to the scores; only for mechanisms that accept one.
+            train: whether buffers move on and random choices are made.
+
+        Returns:
+            Context ``[B, H, T, V]``, and weights if the mechanism forms them.
+        """
+        if train and self.line.update is not None:
+            self._update(query, key, mask)
+        more: dict[str, Any] = {} if bias is None else {"bias": bias}
+        if self.line.needs_rng:
+            more["rng"] = self.make_rng("dropout") if train else None
+        return self.line.attend(query, key, value, mask, **self._bound(), **more)
+
+    def begin(self, batch_size: int, max_tokens: int, dtype: Any) -> PyTree:
+        """An empty cache for `step`; see `attnjax.ops.entry.Incremental`."""
+        if self.line.incremental is None:
+            raise ValueError(refusal(self.config.kind, "decoder"))
+        return self.line.incremental.begin(
+            batch_size, max_tokens, self.sizes, dtype, **self.options
+        )
+
+    def step(
+        self,
+        inputs: tuple[Array, Array, Array],
+        cache: PyTree,
+        position: Array,
+        *,
+        bias: Bias | None = None,
+    ) -> tuple[jax.Array, PyTree]:
+        """Attends causally with one position.
+
+        Args:
+            inputs: query, key and value ``[B, H, 1, *]`` of the position.
+            cache: from `begin`, or the step before.
+            position: ``[B]`` int.
+            bias: as in training.
+
+        Returns:
+            Context ``[B, H, 1, V]`` and the next cache.
+        """
+        if self.line.incremental is None:
+            raise ValueError(refusal(self.config.kind, "decoder"))
+        more = {} if bias is None else {"bias": bias}
+        step = self.line.incremental.step
+        return step(*inputs, cache, position, **self._bound(), **more)
+
+    def _bound(self) -> dict[str, Any]:
+        buffers = {name: variable.value for name, variable in self.kept.items()}
+        return {**self.options, **self.learned, **buffers}
+
+    def _first_value(self, parameter: Parameter) -> jax.Array:
+        return parameter.init(self.make_rng("params"), parameter.shape)
+
+    def _update(self, query: Array, key: Array, mask: Mask) -> None:
+        if self.is_initializing() or not self.is_mutable_collection(COLLECTION):
+            return
+        if self.line.update is None:
+            return
+        buffers = {name: variable.value for name, variable in self.kept.items()}
+        updated = self.line.update(
+            jax.lax.stop_gradient(buffers),
+            *jax.lax.stop_gradient((query, key)),
+            mask,
+            self.make_rng("dropout"),
+            **self.options,
+        )
+        for name, variable in self.kept.items():
+            variable.value = jnp.asarray(updated[name])
+
+
+def require_slot(kind: str, slot: Slot) -> None:
+    """Raises where a mechanism has no place.
+
+    Args:
+        kind: the mechanism.
+        slot: where it is asked for.
+
+    Raises:
+        ValueError: if the catalog does not list the slot for it.
+    """
+    if slot not in entry(kind).slots:
+        raise ValueError(refusal(kind, slot))
+
+
+def refusal(kind: str, slot: Slot) -> str:
+    """Why a mechanism cannot be used in a slot, in one sentence."""
+    line = entry(kind)
+    return (
+        f"{kind} attention cannot be the {slot} attention: {line.refusal}. It may be "
+        f"used as: {', '.join(line.slots)}."
+    )
+
+
+def _made(
+    make: Any, sizes: Sizes, options: dict[str, Any]
+) -> list[tuple[str, Parameter]]:
+    return [] if make is None else list(make(sizes, **options).items())

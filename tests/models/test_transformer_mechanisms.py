@@ -1,0 +1,151 @@
+"""Every mechanism of the catalog in every slot of a Transformer that allows it."""
+
+import dataclasses
+import typing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from attnjax.config import (
+    MechanismConfig,
+    MechanismName,
+    PositionsName,
+    TransformerConfig,
+)
+from attnjax.models.transformer import Transformer
+from attnjax.ops.catalog import CATALOG
+from attnjax.types import Tokens
+
+B, T, S, C = 3, 5, 7, 17
+SLOTS = {
+    "encoder": "encoder_attention",
+    "decoder": "decoder_attention",
+    "cross": "cross_attention",
+}
+CONFIG = TransformerConfig(
+    width=16,
+    num_heads=2,
+    feed_forward_width=24,
+    encoder_layers=1,
+    decoder_layers=1,
+    dropout=0.0,
+    norm_position="pre",
+    max_positions=16,
+)
+
+
+def mechanism(kind):
+    return MechanismConfig(
+        kind=kind, window=2, block=2, stride=2, chunk=3, clusters=2, top_k=3, rank=4
+    )
+
+
+def tokens(rng, length):
+    lengths = jnp.array([length, length - 2, 2])
+    valid = jnp.arange(length)[None, :] < lengths[:, None]
+    return Tokens(jax.random.randint(rng, (B, length), 4, C), valid)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tokens(jax.random.key(0), S), tokens(jax.random.key(1), T)
+
+
+def combinations(slots):
+    return [
+        (kind, slot) for kind, line in CATALOG.items() for slot in slots & {*line.slots}
+    ]
+
+
+def test_config_names_the_catalog():
+    assert set(typing.get_args(MechanismName)) == set(CATALOG)
+
+
+@pytest.mark.parametrize(("kind", "slot"), combinations({*SLOTS}))
+def test_trains_and_decodes_step_by_step(pair, kind, slot):
+    source, inputs = pair
+    config = dataclasses.replace(CONFIG, **{SLOTS[slot]: mechanism(kind)})
+    model = Transformer(config, C, C)
+    variables = model.init(jax.random.key(2), source, inputs, train=False)
+    optimizer = optax.adam(1e-2)
+
+    def loss(params, state, rng):
+        decoded, updated = model.apply(
+            {"params": params, **state},
+            source,
+            inputs,
+            train=True,
+            rngs={"dropout": rng},
+            mutable=[*state],
+        )
+        labels = jnp.roll(inputs.ids, -1, axis=1)
+        losses = optax.softmax_cross_entropy_with_integer_labels(decoded.logits, labels)
+        return jnp.where(inputs.valid, losses, 0.0).sum(), updated
+
+    @jax.jit
+    def update(params, state, slots, rng):
+        (total, state), gradient = jax.value_and_grad(loss, has_aux=True)(
+            params, state, rng
+        )
+        changes, slots = optimizer.update(gradient, slots)
+        return total, optax.apply_updates(params, changes), state, slots
+
+    state = {name: tree for name, tree in variables.items() if name != "params"}
+    params = variables["params"]
+    slots = optimizer.init(params)
+    totals = []
+    for index in range(12):
+        total, params, state, slots = update(
+            params, state, slots, jax.random.key(index)
+        )
+        totals.append(float(total))
+    assert np.isfinite(totals).all()
+    assert totals[-1] < 0.8 * totals[0]
+
+    trained = {"params": params, **state}
+    decoded = model.apply(trained, source, inputs, train=False)
+    encoded = model.apply(trained, source, train=False, method="encode")
+    constants, cache = model.apply(trained, encoded, T, method="begin")
+    step = jax.jit(lambda *given: model.apply(trained, *given, method="step"))
+    for position in range(T):
+        logits, cache = step(constants, cache, inputs.ids[:, position])
+        np.testing.assert_allclose(
+            logits, decoded.logits[:, position], atol=2e-5, err_msg=str(position)
+        )
+
+
+@pytest.mark.parametrize("kind", CATALOG)
+@pytest.mark.parametrize("slot", SLOTS)
+def test_a_slot_that_the_catalog_does_not_list_is_refused(pair, kind, slot):
+    if slot in CATALOG[kind].slots:
+        pytest.skip("allowed")
+    config = dataclasses.replace(CONFIG, **{SLOTS[slot]: mechanism(kind)})
+    with pytest.raises(ValueError, match=f"{kind} attention cannot be the {slot}"):
+        Transformer(config, C, C).init(jax.random.key(0), *pair, train=False)
+
+
+@pytest.mark.parametrize("positions", typing.get_args(PositionsName))
+def test_stepwise_equals_teacher_forcing_for_all_positions(pair, positions):
+    source, inputs = pair
+    model = Transformer(dataclasses.replace(CONFIG, positions=positions), C, C)
+    variables = model.init(jax.random.key(2), source, inputs, train=False)
+    decoded = model.apply(variables, source, inputs, train=False)
+    encoded = model.apply(variables, source, train=False, method="encode")
+    constants, cache = model.apply(variables, encoded, T, method="begin")
+    step = jax.jit(lambda *given: model.apply(variables, *given, method="step"))
+    for position in range(T):
+        logits, cache = step(constants, cache, inputs.ids[:, position])
+        np.testing.assert_allclose(logits, decoded.logits[:, position], atol=2e-5)
+    if positions != "none":  # the order of the source must matter
+        swapped = source._replace(ids=source.ids[:, jnp.array([1, 0, *range(2, S)])])
+        other = model.apply(variables, swapped, inputs, train=False)
+        assert np.abs(other.logits - decoded.logits).max() > 1e-4
+
+
+def test_learned_positions_refuse_longer_sequences(pair):
+    config = dataclasses.replace(CONFIG, positions="learned", max_positions=S - 1)
+    with pytest.raises(ValueError, match="learned positions end at 6, got a sequence"):
+        Transformer(config, C, C).init(jax.random.key(0), *pair, train=False)
