@@ -94,14 +94,23 @@ def _run(arguments: list[str]) -> int:
     translate.add_argument(
         "file", nargs="?", type=Path, help="text to translate; standard input if none"
     )
+    mechanisms = commands.add_parser("mechanisms", help="list the attention mechanisms")
+    mechanisms.add_argument(
+        "--markdown", action="store_true", help="as the page docs/mechanisms.md"
+    )
+    bench = commands.add_parser("bench", add_help=False, help="measure time and memory")
+    bench.add_argument("what", choices=["attention"])
     for reader in (evaluate, translate):
         _add_run_options(reader)
     options, overrides = parser.parse_known_args(arguments)
     if options.command == "train":
         return _train(options.config, overrides)
+    if options.command == "bench":
+        return _bench(overrides)
     if overrides:
         parser.error(f"unrecognized arguments: {' '.join(overrides)}")
-    return _evaluate(options) if options.command == "evaluate" else _translate(options)
+    run = {"evaluate": _evaluate, "translate": _translate, "mechanisms": _mechanisms}
+    return run[options.command](options)
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -164,6 +173,20 @@ def _translate(options: argparse.Namespace) -> int:
     for text in run.translator.translate(run.variables, lines).texts:
         sys.stdout.write(text.replace("\n", " ") + "\n")
     sys.stdout.flush()
+    return 0
+
+
+def _mechanisms(options: argparse.Namespace) -> int:
+    from attnjax.diagnostics.mechanisms import mechanism_page, mechanism_table
+
+    print(mechanism_page() if options.markdown else mechanism_table() + "\n", end="")
+    return 0
+
+
+def _bench(arguments: list[str]) -> int:
+    from attnjax.benchmarks import attention
+
+    attention.main(arguments)
     return 0
 
 

@@ -1,0 +1,1 @@
+"""Other frameworks' conventions, in and out."""
