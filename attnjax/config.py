@@ -11,9 +11,22 @@ from pathlib import Path
 from typing import Literal
 
 ScorerName = Literal["dot", "scaled_dot", "general", "additive", "concat", "location"]
-AttentionName = Literal["none"] | ScorerName
+AttentionName = Literal["none", ScorerName]
 
-MechanismName = Literal["dense", "chunked"]
+MechanismName = Literal[
+    "dense",
+    "chunked",
+    "linformer",
+    "nystrom",
+    "memory_compressed",
+    "routing",
+    "clustered",
+    "axial",
+    "sliding_window",
+    "local_global",
+    "strided",
+    "fixed",
+    "block_sparse", "hard", "gumbel"]
 PositionsName = Literal[
     "interleaved", "halves", "learned", "rotary", "relative", "alibi", "none"
 ]
@@ -156,7 +169,7 @@ class MechanismConfig:
     window: int = 128  # positions on each side (left only if causal) that are seen
     dilation: int = 1  # distance between the positions of a window
     block: int = 64  # positions that are kept or left out together
-    num_global: int = 1  # first tokens (or blocks) that see and are seen by all
+    num_global: int = 1  # first tokens or blocks that all see; last ones of a stride
     num_random: int = 2  # random blocks that each block sees
     rank: int = 64  # projected keys, or landmarks
     stride: int = 0  # positions per compressed key or pattern; 0 means about sqrt(n)
@@ -166,6 +179,7 @@ class MechanismConfig:
     rounds: int = 2  # of hashing, or of k-means
     features: int = 128  # random features
     rows: int = 0  # of the grid a sequence is folded into; 0 means about sqrt(n)
+    temperature: float = 1.0  # of a relaxed choice of one key
     redraw_every: int = 1_000  # training steps between new random features; 0: never
     seed: int = 0  # of fixed random choices (blocks, hashes)
 
@@ -173,7 +187,7 @@ class MechanismConfig:
         _require_positive(
             self,
             *("window", "dilation", "block", "rank", "chunk", "top_k", "rounds"),
-            "features",
+            *("features", "temperature"),
         )
         for name in ("num_global", "num_random", "stride", "clusters", "rows"):
             value = getattr(self, name)
@@ -238,7 +252,9 @@ class SelectionConfig:
     # or around a predicted one (local_p), or a single key (hard, gumbel)
     kind: Literal["soft", "top_k", "local_m", "local_p", "hard", "gumbel"] = "soft"
     top_k: int = 8  # keys that each query keeps (top_k)
-    window: int = 10  # keys on each side of the centre: D of Luong et al. 2015, sec. 3.2
+    window: int = (
+        10  # keys on each side of the centre: D of Luong et al. 2015, sec. 3.2
+    )
     temperature: float = 1.0  # of the relaxed choice, tau of Jang et al. 2017 (gumbel)
     # at test time the best key, or one drawn with its probability (hard, gumbel)
     test_choice: Literal["argmax", "sample"] = "argmax"

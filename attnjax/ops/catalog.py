@@ -9,11 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attnjax.ops import cache
+from attnjax.ops import (
+    block_sparse,
+    cache,
+    compressed,
+    local,
+    local_global,
+    ring,
+    sparse,
+)
 from attnjax.ops.attend import dense_attention
+from attnjax.ops.axial import axial_attention
 from attnjax.ops.chunked import chunked_attention
+from attnjax.ops.cluster import clustered_attention
+from attnjax.ops.compressed import (
+    memory_compressed_attention,
+    memory_compressed_parameters,
+)
 from attnjax.ops.entry import SLOTS, Entry
+from attnjax.ops.hard import attend_to_best, gumbel_attention, hard_attention
+from attnjax.ops.lowrank import (
+    linformer_attention,
+    linformer_parameters,
+    nystrom_attention,
+)
+from attnjax.ops.routing import routing_attention, routing_buffers, update_centroids
 
+SELF_ONLY = (
+    "its pattern is one of positions, and those of queries and keys are not the same "
+    "there"
+)
 CATALOG: Mapping[str, Entry] = {
     "dense": Entry(
         attend=dense_attention,
@@ -37,6 +62,192 @@ CATALOG: Mapping[str, Entry] = {
         paper="Rabe and Staats 2021, Self-attention does not need O(n^2) memory",
         accepts_bias=True,
         incremental=cache.with_pattern(cache.every_position),
+    ),
+    "linformer": Entry(
+        attend=linformer_attention,
+        options=("rank",),
+        facts=("valid",),
+        slots=("encoder", "cross", "classifier"),
+        refusal="its keys mix all positions, so it cannot be causal, and each query of "
+        "a recurrent decoder would mix them again",
+        limit_reason="rank n needs identity projections, which are learned parameters",
+        cost="time n rank, memory n rank",
+        memory_exponent=1.0,
+        paper="Wang et al. 2020, Linformer: Self-attention with linear complexity",
+        normalised=False,
+        pairwise=False,
+        parameters=linformer_parameters,
+    ),
+    "nystrom": Entry(
+        attend=nystrom_attention,
+        options=("rank",),
+        facts=("valid",),
+        slots=("encoder", "classifier"),
+        refusal="its landmarks are means over all queries, later ones too, and over "
+        "all keys",
+        limit_reason="with rank n it nears dense attention as the iterations of its "
+        "pseudo-inverse grow; the paper's six are no limit",
+        cost="time n rank, memory n rank",
+        memory_exponent=1.0,
+        paper="Xiong et al. 2021, Nystromformer: A Nystrom-based algorithm for "
+        "approximating self-attention",
+        self_only=True,
+        normalised=False,
+        pairwise=False,
+    ),
+    "memory_compressed": Entry(
+        attend=memory_compressed_attention,
+        options=("stride",),
+        facts=("valid", "causal"),
+        slots=("encoder", "decoder", "cross", "classifier"),
+        refusal="each query of a recurrent decoder would compress the keys again",
+        limit_reason="stride 1 needs identity kernels, which are learned parameters",
+        cost="time n^2 / stride, memory n",
+        memory_exponent=1.0,
+        paper="Liu et al. 2018, Generating Wikipedia by summarizing long sequences",
+        normalised=False,
+        pairwise=False,
+        parameters=memory_compressed_parameters,
+        incremental=compressed.incremental,
+    ),
+    "routing": Entry(
+        attend=routing_attention,
+        options=("clusters",),
+        facts=("valid",),
+        slots=("encoder", "classifier"),
+        refusal="a cluster takes the best positions of the whole sentence, so that a "
+        "later token can push an earlier one out",
+        limit=lambda n: {"clusters": 1},
+        cost="time n^2 / clusters, memory n^2 / clusters",
+        memory_exponent=1.5,
+        paper="Roy et al. 2021, Efficient content-based sparse attention with routing "
+        "transformers",
+        self_only=True,
+        normalised=False,
+        buffers=routing_buffers,
+        update=update_centroids,
+    ),
+    "clustered": Entry(
+        attend=clustered_attention,
+        options=("clusters", "top_k", "rounds", "chunk", "seed"),
+        facts=("valid",),
+        slots=("encoder", "classifier"),
+        refusal="queries share weights with those of their cluster, later ones too",
+        limit=lambda n: {"top_k": n},
+        cost="time n clusters + n top_k, memory n clusters",
+        memory_exponent=1.5,
+        paper="Vyas et al. 2020, Fast transformers with clustered attention",
+        self_only=True,
+        pairwise=False,
+    ),
+    "axial": Entry(
+        attend=axial_attention,
+        options=("rows",),
+        facts=("valid",),
+        slots=("encoder", "classifier"),
+        refusal="a sequence is folded by its length, which a decoder does not know",
+        limit=lambda n: {"rows": 1},
+        cost="time n sqrt(n), memory n sqrt(n)",
+        memory_exponent=1.5,
+        paper="Ho et al. 2019, Axial attention in multidimensional transformers",
+        self_only=True,
+    ),
+    "sliding_window": Entry(
+        attend=local.sliding_window_attention,
+        options=("window", "dilation"),
+        slots=("encoder", "decoder", "classifier"),
+        refusal=SELF_ONLY,
+        limit=lambda n: {"window": n},
+        cost="time n window, memory n",
+        memory_exponent=1.0,
+        paper="Beltagy et al. 2020, Longformer: the long-document transformer",
+        self_only=True,
+        accepts_bias=True,
+        incremental=ring.with_ring(
+            local.window_pattern, local.kept_positions, "window dilation"
+        ),
+    ),
+    "local_global": Entry(
+        attend=local_global.local_global_attention,
+        options=("window", "num_global"),
+        facts=("valid", "causal", "window"),
+        slots=("encoder", "decoder", "classifier"),
+        refusal=SELF_ONLY,
+        limit=lambda n: {"window": 1, "num_global": n},
+        cost="time n (window + num_global), memory n",
+        memory_exponent=1.0,
+        paper="Beltagy et al. 2020, Longformer: the long-document transformer",
+        self_only=True,
+        accepts_bias=True,
+        incremental=ring.with_ring(
+            local_global.local_global_pattern,
+            local_global.kept_positions,
+            "window + num_global",
+        ),
+    ),
+    "strided": Entry(
+        attend=sparse.strided_attention,
+        options=("stride",),
+        slots=("encoder", "decoder", "classifier"),
+        refusal=SELF_ONLY,
+        limit=lambda n: {"stride": n},
+        cost="time n (stride + n / stride), memory n",
+        memory_exponent=1.0,
+        paper="Child et al. 2019, Generating long sequences with sparse transformers",
+        self_only=True,
+        accepts_bias=True,
+        incremental=sparse.stepwise(sparse.strided_pattern),
+    ),
+    "fixed": Entry(
+        attend=sparse.fixed_attention,
+        options=("stride", "num_global"),
+        facts=("valid", "causal", "window"),
+        slots=("encoder", "decoder", "classifier"),
+        refusal=SELF_ONLY,
+        limit=lambda n: {"stride": n},
+        cost="time n (stride + num_global n / stride), memory n",
+        memory_exponent=1.0,
+        paper="Child et al. 2019, Generating long sequences with sparse transformers",
+        self_only=True,
+        accepts_bias=True,
+        incremental=sparse.stepwise(sparse.fixed_pattern),
+    ),
+    "block_sparse": Entry(
+        attend=block_sparse.block_sparse_attention,
+        options=("block", "num_global", "num_random", "seed"),
+        facts=("valid", "causal", "window"),
+        slots=("encoder", "decoder", "classifier"),
+        refusal=SELF_ONLY,
+        limit=lambda n: {"block": n},
+        cost="time n block (3 + num_global + num_random), memory n",
+        memory_exponent=1.0,
+        paper="Zaheer et al. 2020, Big Bird: transformers for longer sequences",
+        self_only=True,
+        accepts_bias=True,
+        incremental=cache.with_pattern(block_sparse.block_sparse_pattern),
+    ),
+    "hard": Entry(
+        attend=hard_attention,
+        slots=SLOTS,
+        limit_reason="one key has all the weight; no option spreads it",
+        cost="time n^2, memory n^2",
+        memory_exponent=2.0,
+        paper="Xu et al. 2015, Show, attend and tell",
+        accepts_bias=True,
+        needs_rng=True,
+        incremental=cache.with_pattern(cache.every_position, attend=attend_to_best),
+    ),
+    "gumbel": Entry(
+        attend=gumbel_attention,
+        options=("temperature",),
+        slots=SLOTS,
+        limit_reason="one key has all the weight; the temperature spreads the gradient",
+        cost="time n^2, memory n^2",
+        memory_exponent=2.0,
+        paper="Jang et al. 2017, Categorical reparameterization with Gumbel-softmax",
+        accepts_bias=True,
+        needs_rng=True,
+        incremental=cache.with_pattern(cache.every_position, attend=attend_to_best),
     ),
 }
 

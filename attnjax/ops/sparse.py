@@ -1,0 +1,217 @@
+"""The factorised patterns of the Sparse Transformer: strided and fixed."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from attnjax.ops import cache
+from attnjax.ops.blocks import (
+    SMALLEST_BLOCK,
+    by_residue,
+    cut,
+    in_order,
+    last_of_each,
+    sides,
+)
+from attnjax.ops.entry import Incremental
+from attnjax.ops.local import attend_near, reach, window_pattern
+from attnjax.ops.masks import refuse
+from attnjax.ops.parts import Rule, attend_all, attend_blocks, mean, union
+from attnjax.ops.relative import Bias
+from attnjax.types import Array, Attended, Mask
+
+
+def strided_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Mask,
+    *,
+    stride: int = 0,
+    bias: Bias | None = None,
+) -> Attended:
+    """Attention to the last ``stride`` positions and to every ``stride``-th one.
+
+    Query ``i`` sees key ``j`` if ``|i - j| <= stride`` or ``(i - j) mod stride = 0``
+    (Child et al. 2019, "Generating Long Sequences with Sparse Transformers", section
+    4.3, strided). Both parts stand in one softmax, the paper's "merged head" (eq. 8),
+    and a key that is in both counts once. The paper is causal; without a causal mask
+    the pattern is the same on both sides. With ``stride`` about ``sqrt(n)`` each query
+    sees about ``3 sqrt(n)`` keys: time ``O(n sqrt(n))``.
+
+    Args:
+        query: ``[..., T, K]``.
+        key: ``[..., T, K]``.
+        value: ``[..., T, V]``.
+        mask: which query may attend to which key; every fact is honoured.
+        stride: ``l`` of the paper; from ``T`` on this is dense attention, and at 1. 0
+            takes about ``sqrt(T)``: of the padded length, so that a sentence among
+            longer ones is read by another pattern; give a stride where this matters.
+        bias: added to the scores, a function of the offset of key from query.
+
+    Returns:
+        Context ``[..., T, V]``; no weights.
+
+    Raises:
+        ValueError: if the stride is negative, or there are not as many queries as keys.
+    """
+    length = query.shape[-2]
+    stride = _chosen(stride, length)
+    queries, keys = sides(query, key, value, mask, "strided")
+    near = functools.partial(window_pattern, window=stride)
+    seen = attend_near(queries, keys, reach(mask, stride), Rule(mask, near, bias))
+    if stride < length - 1:
+
+        def far_in_column(query_position: Array, key_position: Array) -> Array:
+            pattern = strided_pattern(query_position, key_position, stride=stride)
+            return pattern & ~near(query_position, key_position)
+
+        rows = -(-length // stride)
+        column = attend_blocks(
+            by_residue(queries, stride),
+            cut(by_residue(keys, stride), rows),
+            rows,
+            Rule(mask, far_in_column, bias),
+        )
+        seen = union(
+            seen,
+            column.change(lambda array, axis: in_order(array, axis, stride, length)),
+        )
+    return Attended(mean(seen, value.dtype), None)
+
+
+def fixed_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Mask,
+    *,
+    stride: int = 0,
+    num_global: int = 1,
+    bias: Bias | None = None,
+) -> Attended:
+    """Attention within blocks, and to the last positions of all blocks.
+
+    Query ``i`` sees key ``j`` if both are in the same block of ``stride`` positions, or
+    ``j mod stride >= stride - num_global``: those positions can pass on what their
+    block holds (Child et al. 2019, section 4.3, fixed). Both parts stand in one
+    softmax, and a key that is in both counts once. The paper is causal; without a
+    causal mask later blocks are seen alike. Time ``O(n sqrt(n))`` for a stride of about
+    ``sqrt(n)``.
+
+    Args:
+        query: ``[..., T, K]``.
+        key: ``[..., T, K]``.
+        value: ``[..., T, V]``.
+        mask: which query may attend to which key; valid, causal and window are
+            honoured.
+        stride: ``l`` of the paper, positions of a block; from ``T`` on this is dense
+            attention. 0 takes about ``sqrt(T)``, see `strided_attention`.
+        num_global: ``c`` of the paper, positions at the end of each block that all
+            see; from ``stride`` on this is dense attention.
+        bias: added to the scores, a function of the offset of key from query.
+
+    Returns:
+        Context ``[..., T, V]``; no weights.
+
+    Raises:
+        ValueError: if an option is negative, the mask has segments, or there are not as
+            many queries as keys.
+    """
+    if num_global < 0:
+        raise ValueError(f"num_global must be at least 0, got {num_global}.")
+    refuse(
+        mask,
+        "fixed",
+        segments="its blocks count from the start of the row, and a packed sentence "
+        "would be cut elsewhere than alone; use strided, or do not pack",
+    )
+    length = query.shape[-2]
+    stride = min(_chosen(stride, length), length)
+    queries, keys = sides(query, key, value, mask, "fixed")
+
+    def same_block(query_position: Array, key_position: Array) -> Array:
+        return query_position // stride == key_position // stride
+
+    def other_block(query_position: Array, key_position: Array) -> Array:
+        return ~same_block(query_position, key_position)
+
+    size = min(length, stride * -(-SMALLEST_BLOCK // stride))
+    seen = attend_blocks(queries, cut(keys, size), size, Rule(mask, same_block, bias))
+    count = min(num_global, stride)
+    if count and stride < length:
+        summaries = last_of_each(cut(keys, stride), count)
+        rule = Rule(mask, other_block, bias)
+        seen = union(seen, attend_all(queries, summaries, rule))
+    return Attended(mean(seen, value.dtype), None)
+
+
+def strided_pattern(
+    query_position: Array, key_position: Array, *, stride: int
+) -> Array:
+    """Whether a query sees a key in `strided_attention`.
+
+    Args:
+        query_position: int.
+        key_position: int, broadcasts against it.
+        stride: at least 1.
+
+    Returns:
+        Bool.
+    """
+    offset = key_position - query_position
+    return (jnp.abs(offset) <= stride) | (offset % stride == 0)
+
+
+def fixed_pattern(
+    query_position: Array, key_position: Array, *, stride: int, num_global: int
+) -> Array:
+    """Whether a query sees a key in `fixed_attention`.
+
+    Args:
+        query_position: int.
+        key_position: int, broadcasts against it.
+        stride: at least 1.
+        num_global: positions at the end of each block that all see.
+
+    Returns:
+        Bool.
+    """
+    same_block = query_position // stride == key_position // stride
+    return same_block | (key_position % stride >= stride - num_global)
+
+
+def stepwise(pattern: Callable[..., Array]) -> Incremental:
+    """The one-step form of a pattern with a stride.
+
+    Args:
+        pattern: of the query and key positions and the options.
+
+    Returns:
+        The one-step form. Its ``begin`` raises if the stride is 0: at no single step
+        does a decoder know the length whose square root training took.
+    """
+    every = cache.with_pattern(pattern)
+
+    def begin(*arguments: Any, stride: int, **options: Any) -> cache.KeyValueCache:
+        if stride == 0:
+            raise ValueError(
+                "stride 0 takes the square root of the length of a batch, which a "
+                "decoder does not know step by step; give the stride that training "
+                "shall use, about the square root of a long sentence's length."
+            )
+        return cache.begin(*arguments, stride=stride, **options)
+
+    return Incremental(begin, every.step, every.state)
+
+
+def _chosen(stride: int, length: int) -> int:
+    """The stride, or about the square root of the length."""
+    if stride < 0:
+        raise ValueError(f"stride must be at least 0, got {stride}.")
+    return stride or round(math.sqrt(length))
