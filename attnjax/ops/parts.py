@@ -86,10 +86,10 @@ def attend_blocks(queries: Side, keys: Side, size: int, rule: Rule) -> Part:
     length = queries.position.shape[0]
     query_blocks, key_blocks = _blocks_first(cut(queries, size)), _blocks_first(keys)
 
-    # A loop's body is never merged with its recomputation.
-    @jax.checkpoint(prevent_cse=False)
-    def of_block(queries: Side, keys: Side) -> Part:
-        return _score(queries, keys, rule)
+    # In a loop the compiler cannot merge the forward pass with its recomputation.
+    of_block = jax.checkpoint(
+        lambda queries, keys: _score(queries, keys, rule), prevent_cse=False
+    )
 
     if key_blocks.position.shape[0] == 1:
         common = jax.tree.map(lambda leaf: leaf[0], key_blocks)
@@ -150,7 +150,7 @@ def mean(part: Part, dtype: Any) -> jax.Array:
         ``[..., T, V]``, exactly 0 for a query that may attend to no key.
     """
     total = jnp.where(part.total == 0.0, 1.0, part.total)
-    return (part.context / total[..., None]).astype(dtype)
+    return jnp.asarray(part.context / total[..., None], dtype)
 
 
 def _score(queries: Side, keys: Side, rule: Rule) -> Part:
