@@ -26,7 +26,14 @@ MechanismName = Literal[
     "local_global",
     "strided",
     "fixed",
-    "block_sparse", "hard", "gumbel"]
+    "block_sparse",
+    "hard",
+    "gumbel",
+    "top_k",
+    "lsh",
+    "linear",
+    "favor",
+]
 PositionsName = Literal[
     "interleaved", "halves", "learned", "rotary", "relative", "alibi", "none"
 ]
@@ -182,6 +189,7 @@ class MechanismConfig:
     temperature: float = 1.0  # of a relaxed choice of one key
     redraw_every: int = 1_000  # training steps between new random features; 0: never
     seed: int = 0  # of fixed random choices (blocks, hashes)
+    attend_to_self: bool = False  # in LSH attention, also beside other keys
 
     def __post_init__(self) -> None:
         _require_positive(

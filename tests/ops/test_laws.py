@@ -43,8 +43,10 @@ OPTIONS = {
     "rounds": 2,
     "features": 8,
     "rows": 2,
+    "temperature": 0.7,
     "redraw_every": 2,
     "seed": 0,
+    "attend_to_self": False,
 }
 
 
