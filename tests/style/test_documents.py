@@ -1,5 +1,6 @@
 """What documents and docstrings claim exists, and their examples run."""
 
+import ast
 import contextlib
 import doctest
 import importlib
@@ -15,6 +16,7 @@ from attnjax.cli import main
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+CONFIGS = sorted(ROOT.glob("configs/*.py"))
 MODULES = [
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for file in sorted((ROOT / "attnjax").rglob("*.py"))
@@ -66,6 +68,23 @@ def refused_options(command: list[str]) -> list[str]:
     known = set(re.findall(r"--[\w.-]+", out.getvalue())) | {"--config"}
     options = {word for word in command if word.startswith("--")}
     return sorted(options - known)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
+def test_command_of_a_config_is_known_and_names_it(config):
+    docstring = ast.get_docstring(ast.parse(config.read_text(encoding="utf-8"))) or ""
+    for part in ("Paper:", "Command:", "Cost:", "Expected score:"):
+        assert part in docstring
+    text = docstring.split("Command:")[1].split("Cost:")[0].replace("\\\n", " ")
+    found = [
+        shlex.split(command)
+        for line in text.splitlines()
+        for command in line.split("&&")
+        if command.split()[:1] == ["python"]
+    ]
+    assert any(f"configs/{config.name}" in command for command in found)
+    for command in found:
+        assert refused_options(command) == [], command
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -30,6 +30,7 @@ LEVELS = {
     "report": 5,
     "benchmarks": 5,
     "cli": 6,
+    "__main__": 7,
 }
 FILE_CAP = 400  # lines
 FUNCTION_CAP = 60  # lines
