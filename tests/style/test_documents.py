@@ -65,7 +65,9 @@ def refused_options(command: list[str]) -> list[str]:
         arguments += ["--config", str(ROOT / config)]
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
         main([*arguments, "--help"])
-    known = set(re.findall(r"--[\w.-]+", out.getvalue())) | {"--config"}
+    # Only lines that begin with an option: the description repeats the docstring.
+    lines = re.findall(r"^[\s│]*(--?\w.*)$", out.getvalue(), re.M)
+    known = {"--config"}.union(*(re.findall(r"--[\w.-]+", line) for line in lines))
     options = {word for word in command if word.startswith("--")}
     return sorted(options - known)
 
