@@ -155,6 +155,21 @@ class Encoded(NamedTuple):
     attention: Mapping[str, Array]
 
 
+class Choices(NamedTuple):
+    """Discrete choices that a model drew in training, one at each target position.
+
+    No gradient passes through a draw; one that is to be learned from needs the cost it
+    led to, which the model does not know. So the model hands this to whoever knows it.
+
+    Attributes:
+        log_probability: ``[B, T]`` float32 in nats, 0 where nothing was drawn.
+        entropy: ``[B, T]`` float32 in nats, of what it was drawn from.
+    """
+
+    log_probability: Array
+    entropy: Array
+
+
 class Decoded(NamedTuple):
     """What a teacher-forced decoder computed.
 
@@ -162,10 +177,14 @@ class Decoded(NamedTuple):
         logits: ``[B, T, C]`` unnormalised log-probabilities of each position's label.
         attention: named weights: ``[B, H, T, S]`` (cross) and ``[B, H, T, T]`` (self).
             Every model that attends to its source has names ending in "cross".
+        choices: that were drawn in training, or None. A model that has some has a
+            method ``choice_loss(choices, costs [B, T], weights [B, T])`` too: what they
+            add to the objective, given the cost of each target token.
     """
 
     logits: Array
     attention: Mapping[str, Array]
+    choices: Choices | None = None
 
 
 class Seq2Seq(Protocol):

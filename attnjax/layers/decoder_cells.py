@@ -16,16 +16,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from attnjax.config import RNNConfig
 from attnjax.layers.linear import Linear
-from attnjax.layers.memory_attention import (
-    MemoryAttention,
-    PreparedMemory,
-    weighted_mean,
-)
+from attnjax.layers.memory_attention import Focus, MemoryAttention, PreparedMemory
 from attnjax.layers.recurrent import RecurrentCell
 from attnjax.ops.recurrence import CELL_KINDS, State
 from attnjax.types import Array
@@ -40,10 +37,14 @@ class Inputs(NamedTuple):
         gates: ``[B, G]``, products of the embedded token for the lowest layer.
         dropout: ``[B, layers - 1, D]``, factors of what passes between layers; None
             outside training.
+        position: ``[B]`` int, of the token; None where no attention reads it.
+        noise: ``[B, S]``, of the draw of a key; None where none is drawn.
     """
 
     gates: Array
     dropout: Array | None
+    position: Array | None = None
+    noise: Array | None = None
 
 
 class Carry(NamedTuple):
@@ -52,10 +53,12 @@ class Carry(NamedTuple):
     Attributes:
         states: of each layer.
         vector: ``[B, E]``, the attentional vector that is fed back, else None.
+        position: ``[B]`` int, of the first token that has not been read.
     """
 
     states: States
     vector: Array | None
+    position: Array
 
 
 class Outputs(NamedTuple):
@@ -63,12 +66,12 @@ class Outputs(NamedTuple):
 
     Attributes:
         hidden: ``[B, D]``, of the top layer.
-        weights: ``[B, S]``, if the cell attends.
+        focus: where it looked, without the axis T, if the cell attends.
         vector: ``[B, E]``, if the cell makes the readout itself.
     """
 
     hidden: Array
-    weights: Array | None = None
+    focus: Focus | None = None
     vector: Array | None = None
 
 
@@ -127,7 +130,7 @@ class PlainCell(nn.Module):
         """Advances the layers."""
         del memory
         states = self.stack(carry.states, inputs)
-        return Carry(states, None), Outputs(states[-1][0])
+        return carry._replace(states=states), Outputs(states[-1][0])
 
 
 class PreviousStateCell(nn.Module):
@@ -153,14 +156,13 @@ class PreviousStateCell(nn.Module):
             inputs: of this position.
 
         Returns:
-            The next carry, and hidden state and weights.
+            The next carry, and hidden state and focus.
         """
-        query_btd = carry.states[-1][0][:, None]
-        weights_bts = self.attention(query_btd, memory)
-        context_gates = weighted_mean(weights_bts, memory["gates"])[:, 0]
-        gates = inputs.gates + context_gates
+        focus = _attend(self.attention, carry.states[-1][0], memory, inputs)
+        gates = inputs.gates + focus.mean(memory["gates"])[:, 0]
         states = self.stack(carry.states, inputs._replace(gates=gates))
-        return Carry(states, None), Outputs(states[-1][0], weights_bts[:, 0])
+        outputs = Outputs(states[-1][0], _without_time(focus))
+        return carry._replace(states=states), outputs
 
 
 class InputFeedingCell(nn.Module):
@@ -187,10 +189,10 @@ class InputFeedingCell(nn.Module):
         gates = inputs.gates + feed_gates(carry.vector)
         states = self.stack(carry.states, inputs._replace(gates=gates))
         hidden = states[-1][0]
-        weights_bts = self.attention(hidden[:, None], memory)
-        context = weighted_mean(weights_bts, memory["value"])[:, 0]
-        vector = self.readout(hidden, context, None)
-        return Carry(states, vector), Outputs(hidden, weights_bts[:, 0], vector)
+        focus = _attend(self.attention, hidden, memory, inputs)
+        vector = self.readout(hidden, focus.mean(memory["value"])[:, 0], None)
+        outputs = Outputs(hidden, _without_time(focus), vector)
+        return carry._replace(states=states, vector=vector), outputs
 
 
 def gate_product(width: int, dtype: Any, name: str | None = None) -> nn.Dense:
@@ -206,3 +208,17 @@ def gate_product(width: int, dtype: Any, name: str | None = None) -> nn.Dense:
     """
     init = nn.initializers.xavier_uniform()
     return nn.Dense(width, use_bias=False, kernel_init=init, dtype=dtype, name=name)
+
+
+def _attend(
+    attention: MemoryAttention, hidden: Array, memory: PreparedMemory, inputs: Inputs
+) -> Focus:
+    """Attends with one state a row."""
+    position, noise = jax.tree.map(
+        lambda array: array[:, None], (inputs.position, inputs.noise)
+    )
+    return attention(hidden[:, None], memory, position, noise)
+
+
+def _without_time(focus: Focus) -> Focus:
+    return jax.tree.map(lambda array: array[:, 0], focus)

@@ -21,15 +21,12 @@ from attnjax.layers.decoder_cells import (
 )
 from attnjax.layers.dropout import Dropout
 from attnjax.layers.linear import Linear
-from attnjax.layers.memory_attention import (
-    MemoryAttention,
-    PreparedMemory,
-    weighted_mean,
-)
+from attnjax.layers.memory_attention import Focus, MemoryAttention, PreparedMemory
 from attnjax.layers.readout import AttentionalVector, DeepOutput
 from attnjax.layers.recurrent import scan_positions
+from attnjax.ops import hard
 from attnjax.ops.recurrence import CELL_KINDS, State
-from attnjax.types import Array
+from attnjax.types import Array, PyTree
 
 
 class RecurrentDecoder(nn.Module):
@@ -51,10 +48,7 @@ class RecurrentDecoder(nn.Module):
         kind = CELL_KINDS[config.cell]
         num_outputs = kind.num_gates * config.hidden_width
         self.input_gates = Linear(num_outputs, dtype=self.dtype)
-        self.bridges = [
-            Linear(config.hidden_width, parts=config.decoder_layers, dtype=self.dtype)
-            for _ in range(kind.num_arrays)
-        ]
+        self.bridges = self._make_bridges(kind.num_arrays)
         self.layer_dropout = Dropout(config.dropout)
         self.attends = config.attention != "none"
         if config.attention != "none":
@@ -64,6 +58,7 @@ class RecurrentDecoder(nn.Module):
                 memory_width=self.memory_width,
                 width=config.attention_width,
                 max_keys=config.max_source_tokens,
+                selection=config.selection,
                 dtype=self.dtype,
             )
         readout = DeepOutput if config.query == "previous" else AttentionalVector
@@ -98,10 +93,14 @@ class RecurrentDecoder(nn.Module):
         return prepared
 
     def begin(self, summary: State) -> Carry:
-        """Starts every layer from the encoder's summary.
+        """Starts every layer from the encoder's final states.
 
-        Hidden states start as ``tanh(W summary + b)`` (Bahdanau et al. 2015, A.2.2, who
-        read the backward state only), cells of an LSTM without the tanh.
+        With as many layers as the encoder has, each starts from the layer of its height
+        (Luong et al. 2015; Sutskever et al. 2014): from a copy of its state, or if that
+        has two directions from a map of both. With another number, each starts from a
+        map of all final states. Where there is a map, hidden states start as
+        ``tanh(W final + b)`` (Bahdanau et al. 2015, A.2.2, who read the backward state
+        only), cells of an LSTM without the tanh.
 
         Args:
             summary: final states of all encoder layers and directions, joined.
@@ -109,47 +108,75 @@ class RecurrentDecoder(nn.Module):
         Returns:
             The carry before the first position.
         """
-        hidden_bld, *cells = (
-            bridge(array) for bridge, array in zip(self.bridges, summary, strict=True)
-        )
-        arrays = (jnp.tanh(hidden_bld), *cells)
-        states = tuple(
-            tuple(array_bld[:, index] for array_bld in arrays)
-            for index in range(self.config.decoder_layers)
-        )
-        if not self.config.input_feeding:
-            return Carry(states, None)
+        starts = [self._starts(index, array) for index, array in enumerate(summary)]
+        states = tuple(zip(*starts, strict=True))
         rows = summary[0].shape[0]
-        return Carry(states, jnp.zeros((rows, self.config.embedding_width), self.dtype))
+        vector = None
+        if self.config.input_feeding:
+            vector = jnp.zeros((rows, self.config.embedding_width), self.dtype)
+        return Carry(states, vector, jnp.zeros(rows, jnp.int32))
 
     def __call__(
         self, carry: Carry, memory: PreparedMemory, embedded: Array, *, train: bool
-    ) -> tuple[Carry, jax.Array, jax.Array | None]:
+    ) -> tuple[Carry, jax.Array, Focus | None]:
         """Reads tokens, one after the other.
 
         Args:
             carry: from `begin`, or from the tokens before.
             memory: from `prepare`.
             embedded: ``[B, T, E]``.
-            train: whether dropout acts.
+            train: whether dropout acts, and keys are drawn where the selection does so.
 
         Returns:
-            The carry after the last token, vectors ``[B, T, E]`` and attention weights
-            ``[B, T, S]`` (None without attention).
+            The carry after the last token, vectors ``[B, T, E]`` and where each
+            position looked (None without attention).
         """
+        num_tokens = embedded.shape[1]
+        position_tb = carry.position[None, :] + jnp.arange(num_tokens)[:, None]
+        noise_tbs = self.choice_noise(position_tb, memory, train=train)
+        if noise_tbs is not None and train and self.config.selection.kind == "hard":
+            rate, rows = self.config.selection.soft_rate, embedded.shape[:1]
+            is_soft = jax.random.bernoulli(self.make_rng("dropout"), rate, rows)
+            memory = {**memory, "is_soft": is_soft}
         gates_tbg = self.input_gates(jnp.swapaxes(embedded, 0, 1))
-        inputs = Inputs(gates_tbg, self.dropout_factors(embedded, train=train))
+        dropout = self.dropout_factors(embedded, train=train)
+        inputs = Inputs(gates_tbg, dropout, position_tb, noise_tbs)
         carry, outputs = scan_positions(_position, self.cell, carry, memory, inputs)
-        outputs = jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), outputs)
-        hidden_btd, weights_bts, vectors_bte = outputs
+        carry = carry._replace(position=carry.position + num_tokens)
+        hidden_btd, focus, vectors_bte = _batch_first(outputs)
         if vectors_bte is None:
             context_btv = None
             if self.attends:
-                if weights_bts is None:
-                    weights_bts = self.attention(hidden_btd, memory)
-                context_btv = weighted_mean(weights_bts, memory["value"])
+                if focus is None:
+                    where = _batch_first((position_tb, noise_tbs))
+                    focus = self.attention(hidden_btd, memory, *where)
+                context_btv = focus.mean(memory["value"])
             vectors_bte = self.readout(hidden_btd, context_btv, embedded)
-        return carry, vectors_bte, weights_bts
+        return carry, vectors_bte, focus
+
+    def choice_noise(
+        self, position: Array, memory: PreparedMemory, *, train: bool
+    ) -> Array | None:
+        """Draws the noise of all draws of a key before the recurrence.
+
+        Args:
+            position: ``[T, B]`` int, of the tokens.
+            memory: from `prepare`.
+            train: whether it is new at every call.
+
+        Returns:
+            ``[T, B, S]``; None where no key is drawn.
+        """
+        selection = self.config.selection
+        if selection.kind not in ("hard", "gumbel"):
+            return None
+        num_keys = memory["valid"].shape[1]
+        if train:
+            rng = self.make_rng("dropout")
+            return jax.random.gumbel(rng, (*position.shape, num_keys))
+        if selection.test_choice == "argmax":
+            return None
+        return hard.noise_at(position, num_keys, selection.seed)
 
     def dropout_factors(self, embedded: Array, *, train: bool) -> Array | None:
         """Draws the dropout between layers for all positions before the recurrence.
@@ -169,8 +196,44 @@ class RecurrentDecoder(nn.Module):
         ones = jnp.ones((embedded.shape[1], embedded.shape[0], *shape), self.dtype)
         return self.layer_dropout(ones, train=train)
 
+    @property
+    def is_layer_by_layer(self) -> bool:
+        """Whether each layer starts from the encoder layer of its own height."""
+        return self.config.encoder_layers == self.config.decoder_layers
+
+    def _make_bridges(self, num_arrays: int) -> list[Linear]:
+        """Maps of the final states, array by array and in each layer by layer."""
+        config = self.config
+        width, layers = config.hidden_width, config.decoder_layers
+        if not self.is_layer_by_layer:
+            return [Linear(width, layers, self.dtype) for _ in range(num_arrays)]
+        if self.memory_width == width:
+            return []
+        return [Linear(width, dtype=self.dtype) for _ in range(num_arrays * layers)]
+
+    def _starts(self, index: int, array: Array) -> list[Array]:
+        """What one array of the state starts as, ``[B, D]`` for each layer."""
+        layers = self.config.decoder_layers
+        starts: list[Array]
+        if not self.is_layer_by_layer:
+            mapped_bld = self.bridges[index](array)
+            starts = [mapped_bld[:, layer] for layer in range(layers)]
+        else:
+            starts = list(jnp.split(array, layers, axis=-1))
+            if not self.bridges:
+                return starts
+            bridges = self.bridges[index * layers :]
+            starts = [
+                bridge(start) for bridge, start in zip(bridges, starts, strict=False)
+            ]
+        return [jnp.tanh(start) for start in starts] if index == 0 else starts
+
 
 def _position(
     cell: nn.Module, carry: Carry, memory: PreparedMemory, inputs: Inputs
 ) -> tuple[Carry, Outputs]:
     return cell(carry, memory, inputs)
+
+
+def _batch_first(outputs: PyTree) -> PyTree:
+    return jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), outputs)

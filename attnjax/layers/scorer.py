@@ -30,6 +30,8 @@ class Scorer(nn.Module):
     additive    ``v · tanh(W_q q + W_k k + b)``     ``query_kernel [K_query, A]``,
                                                     ``key_kernel [K_key, A]``,
                                                     ``bias [A]``, ``vector [A]``
+    concat      ``v · tanh(W [q; k])``              ``weight [K_query + K_key, A]``,
+                                                    ``vector [A]``
     location    ``(q W)[s]``, blind to the keys     ``table [K_query, P]``
     ==========  ==================================  ===============================
 
@@ -39,7 +41,7 @@ class Scorer(nn.Module):
         key_width: K of the keys; the dot products need ``query_width``.
         num_heads: H if queries and keys are ``[B, H, ..., K]``, each head with its own
             parameters; None if they have no head axis.
-        width: A of the additive scorer.
+        width: A of the additive and concat scorers.
         max_keys: P of the location scorer, the most keys it can score.
         dtype: of the computation; parameters are float32.
     """
@@ -80,6 +82,10 @@ class Scorer(nn.Module):
                 self.key_kernel = matrix("key_kernel", self.key_width, self.width)
                 self.bias = vector("bias", nn.initializers.zeros)
                 self.vector = vector("vector", nn.initializers.normal(self.width**-0.5))
+            case "concat":
+                joined_width = self.query_width + self.key_width
+                self.weight = matrix("weight", joined_width, self.width)
+                self.vector = vector("vector", nn.initializers.normal(self.width**-0.5))
             case "location":
                 self.table = matrix("table", self.query_width, self.max_keys)
 
@@ -100,6 +106,9 @@ class Scorer(nn.Module):
             case "additive":
                 key_projected = jnp.einsum("...sk,...ka->...sa", key, self.key_kernel)
                 return key_projected + _as_row(self.bias, key_projected.ndim)
+            case "concat":
+                _, of_key = scorers.concat_parts(self.weight, self.query_width)
+                return jnp.einsum("...sk,...ka->...sa", key, of_key)
             case "location":
                 return key[..., :0]
             case _:
@@ -126,6 +135,10 @@ class Scorer(nn.Module):
                 query_projected = jnp.einsum(
                     "...tk,...ka->...ta", query, self.query_kernel
                 )
+                return scorers.additive_scores(query_projected, prepared, self.vector)
+            case "concat":
+                of_query, _ = scorers.concat_parts(self.weight, self.query_width)
+                query_projected = jnp.einsum("...tk,...ka->...ta", query, of_query)
                 return scorers.additive_scores(query_projected, prepared, self.vector)
             case "location":
                 num_keys = prepared.shape[-2]

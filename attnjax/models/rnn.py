@@ -12,7 +12,8 @@ from attnjax.layers.dropout import Dropout
 from attnjax.layers.embedding import Embedding
 from attnjax.layers.recurrent import RecurrentEncoder
 from attnjax.layers.recurrent_decoder import RecurrentDecoder
-from attnjax.types import Array, Decoded, Encoded, PyTree, Tokens
+from attnjax.ops.reinforce import Baseline, advantages, empty_baseline, surrogate
+from attnjax.types import Array, Choices, Decoded, Encoded, PyTree, Tokens
 
 
 class RNNSeq2Seq(nn.Module):
@@ -24,7 +25,9 @@ class RNNSeq2Seq(nn.Module):
     Bahdanau et al. 2015     ``attention="additive", query="previous"``
     Luong et al. 2015        ``cell="lstm", query="current", input_feeding=True``,
                              any attention, ``bidirectional=False``
+      its local attention    and ``selection=SelectionConfig(kind="local_p")``
     Sutskever et al. 2014    ``cell="lstm", attention="none"``
+    Xu et al. 2015, hard     ``selection=SelectionConfig(kind="hard")``
     =======================  =====================================================
 
     Without attention all that the decoder learns about the source is its initial state,
@@ -85,6 +88,8 @@ class RNNSeq2Seq(nn.Module):
         memory_width = directions * config.hidden_width
         self.decoder = RecurrentDecoder(config, memory_width, self.dtype)
         self.dropout = Dropout(config.dropout)
+        if config.selection.kind == "hard":
+            self.baseline = self.variable("baseline", "cost", empty_baseline)
 
     def __call__(self, source: Tokens, inputs: Tokens, *, train: bool) -> Decoded:
         """``decode(encode(source), inputs)``, which is how training runs it."""
@@ -118,7 +123,8 @@ class RNNSeq2Seq(nn.Module):
             train: whether dropout acts.
 
         Returns:
-            Logits ``[B, T, C]`` and the attention weights.
+            Logits ``[B, T, C]``, the attention weights, and in training the choices of
+            hard attention.
 
         Raises:
             ValueError: if the inputs are packed.
@@ -127,10 +133,37 @@ class RNNSeq2Seq(nn.Module):
         memory = self.decoder.prepare(encoded.states, encoded.source.valid)
         carry = self.decoder.begin(encoded.final)
         embedded = self.dropout(self.target_embedding(inputs.ids), train=train)
-        _, vectors, weights = self.decoder(carry, memory, embedded, train=train)
+        _, vectors, focus = self.decoder(carry, memory, embedded, train=train)
         logits = self.output_embedding.logits(self.dropout(vectors, train=train))
-        attention = {} if weights is None else {"decoder/cross": weights[:, None]}
-        return Decoded(logits, attention)
+        if focus is None:
+            return Decoded(logits, {})
+        weights = focus.over(encoded.states.shape[1])
+        choices = focus.choices if train else None
+        return Decoded(logits, {"decoder/cross": weights[:, None]}, choices)
+
+    def choice_loss(self, choices: Choices, costs: Array, weights: Array) -> Array:
+        """What the choices of hard attention add to the objective.
+
+        The gradient is that of REINFORCE with a moving baseline, which this moves on,
+        and of the entropy (Xu et al. 2015, section 4.1)::
+
+            lambda_r sum_t (sum_{t' >= t} c_t' - b) grad log p(s_t) - lambda_e grad H_t
+
+        Args:
+            choices: from `decode`, in training.
+            costs: ``[B, T]`` of the target tokens in nats, such as ``-log p(y_t)``.
+            weights: ``[B, T]``, 1 for tokens that count and 0 for padding.
+
+        Returns:
+            Float32 scalar, summed over the batch; its value is that of the entropy.
+        """
+        selection = self.config.selection
+        baseline: Baseline = self.baseline.value
+        self.baseline.value = baseline.moved(costs, weights, selection.baseline_decay)
+        advantage = advantages(costs, weights, baseline.value)
+        learned = surrogate(choices.log_probability, advantage, weights)
+        entropy = jnp.sum(choices.entropy * weights)
+        return selection.cost_weight * learned - selection.entropy_weight * entropy
 
     def begin(self, encoded: Encoded, max_tokens: int) -> tuple[PyTree, PyTree]:
         """Prepares for `step`.

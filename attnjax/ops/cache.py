@@ -13,7 +13,7 @@ from attnjax.ops.entry import Incremental, Sizes
 from attnjax.ops.masks import with_rank
 from attnjax.ops.relative import Bias
 from attnjax.ops.scorers import scaled_dot_scores
-from attnjax.types import Array, Mask
+from attnjax.types import Array, Attended, Mask
 
 Pattern = Callable[..., Array]
 """``(query position, key position, **options) -> bool``, of arrays that broadcast."""
@@ -69,13 +69,18 @@ def write(cache: Array, new: Array, place: Array) -> jax.Array:
     return jnp.asarray(cache).at[rows, :, place].set(new[:, :, 0].astype(cache.dtype))
 
 
-def with_pattern(pattern: Pattern, state: str = "n") -> Incremental:
+def with_pattern(
+    pattern: Pattern,
+    state: str = "n",
+    attend: Callable[[Array, Array, Mask], Attended] = attend,
+) -> Incremental:
     """The one-step form of softmax attention over a pattern of earlier positions.
 
     Args:
         pattern: which key position a query position may attend to, among those that
             are not later; called with the options of the mechanism.
         state: size of the cache in words.
+        attend: scores, value and mask to the context, if not by a softmax.
 
     Returns:
         The one-step form: a cache of all positions, and one row of scores a step.

@@ -105,6 +105,43 @@ def _additive_scores(query: Array, key: Array, vector: Array) -> jax.Array:
     return jnp.einsum("...tsa,...a->...ts", activations_tsa, vector)
 
 
+def concat_scores(query: Array, key: Array, weight: Array, vector: Array) -> jax.Array:
+    """Score of the joined vectors, ``v · tanh(W [q; k])`` (Luong et al. 2015, eq. 8).
+
+    The paper's "concat". It differs from the additive score in two points: one matrix
+    maps the concatenation, so that it starts as one matrix of the joined width does,
+    and there is no bias. Since ``W [q; k] = W_q q + W_k k``, no pair is ever joined.
+
+    Args:
+        query: ``[..., T, K_query]``.
+        key: ``[..., S, K_key]``.
+        weight: ``[..., K_query + K_key, A]``, leading axes broadcast (heads).
+        vector: ``[..., A]``, likewise.
+
+    Returns:
+        ``[..., T, S]``.
+    """
+    of_query, of_key = concat_parts(weight, query.shape[-1])
+    return additive_scores(
+        jnp.einsum("...tk,...ka->...ta", query, of_query),
+        jnp.einsum("...sk,...ka->...sa", key, of_key),
+        vector,
+    )
+
+
+def concat_parts(weight: Array, query_width: int) -> tuple[Array, Array]:
+    """The parts of the concat scorer's matrix that meet the query and the key.
+
+    Args:
+        weight: ``[..., K_query + K_key, A]``.
+        query_width: K_query.
+
+    Returns:
+        ``[..., K_query, A]`` and ``[..., K_key, A]``.
+    """
+    return weight[..., :query_width, :], weight[..., query_width:, :]
+
+
 def location_scores(query: Array, table: Array, num_keys: int) -> jax.Array:
     """Positional score, ``score = (q W)[s]``, blind to what the keys contain.
 

@@ -18,7 +18,7 @@ from flax import linen as nn
 from attnjax.data.batching import pair_batches
 from attnjax.evaluation.bleu import corpus_scores
 from attnjax.tasks.translator import Translator
-from attnjax.training.losses import cross_entropy
+from attnjax.training.losses import cross_entropy, token_losses
 from attnjax.types import Array, Metrics, PairBatch, Ratio, Tokens, Variables
 
 
@@ -90,6 +90,8 @@ class TranslationTask:
         Returns:
             ``loss``, ``nll`` (both in nats) and ``accuracy``, each with the number of
             real target tokens as its count, and the collections other than parameters.
+            A model that makes choices adds to the loss what they are learned from, and
+            ``choice_entropy`` (in nats).
         """
         collections = [name for name in variables if name != "params"]
         decoded, updated = self.model.apply(
@@ -100,18 +102,26 @@ class TranslationTask:
             rngs={"dropout": rng},
             mutable=collections if train else [],
         )
-        sums = cross_entropy(
-            decoded.logits,
-            batch.labels,
-            batch.weights,
-            smoothing=self._label_smoothing if train else 0.0,
-        )
+        smoothing = self._label_smoothing if train else 0.0
+        labels, weights = batch.labels, batch.weights
+        sums = cross_entropy(decoded.logits, labels, weights, smoothing=smoothing)
         count = jnp.sum(batch.weights)
         metrics = {
             "loss": Ratio(sums.loss, count),
             "nll": Ratio(sums.nll, count),
             "accuracy": Ratio(sums.correct, count),
         }
+        if decoded.choices is not None:
+            costs = token_losses(decoded.logits, labels, smoothing=smoothing)
+            added, updated = self.model.apply(
+                {**variables, **updated},
+                *(decoded.choices, jax.lax.stop_gradient(costs), weights),
+                mutable=collections,
+                method="choice_loss",
+            )
+            metrics["loss"] = Ratio(sums.loss + added, count)
+            entropy = jnp.sum(decoded.choices.entropy * weights)
+            metrics["choice_entropy"] = Ratio(entropy, count)
         return metrics, updated
 
     def evaluate(self, variables: Variables) -> Mapping[str, float]:

@@ -55,6 +55,21 @@ def cross_entropy(
     return CrossEntropy(loss, nll, correct, jnp.sum(weights))
 
 
+def token_losses(logits: Array, labels: Array, *, smoothing: float = 0.0) -> Array:
+    """The smoothed cross-entropy of each label, whose sum is `cross_entropy`'s loss.
+
+    Args:
+        logits: ``[..., C]``.
+        labels: ``[...]`` int.
+        smoothing: the probability mass spread over all classes, in [0, 1).
+
+    Returns:
+        ``[...]`` float32 in nats.
+    """
+    flat = logits.reshape(-1, logits.shape[-1])
+    return _row_losses(flat, labels.ravel(), smoothing)[0].reshape(labels.shape)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _row_losses(
     logits: Array, labels: Array, smoothing: float

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from attnjax.layers.memory_attention import MemoryAttention, weighted_mean
+from attnjax.layers.memory_attention import MemoryAttention
 from attnjax.layers.readout import AttentionalVector
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -15,8 +15,8 @@ B, T, S, D = 2, 5, 7, 11
 
 def _attend(attention: MemoryAttention, query, memory, valid):
     prepared = attention.prepare(memory, valid)
-    weights = attention(query, prepared)
-    return weights, weighted_mean(weights, prepared["value"])
+    focus = attention(query, prepared)
+    return focus.weights, focus.mean(prepared["value"])
 
 
 def _normal(*shape: int, seed: int = 0) -> np.ndarray:

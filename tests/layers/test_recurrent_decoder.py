@@ -38,8 +38,8 @@ def _arguments(config: RNNConfig):
 def _decode(decoder, summary, memory, embedded):
     prepared = decoder.prepare(memory, VALID)
     carry = decoder.begin(summary)
-    _, vectors, weights = decoder(carry, prepared, embedded, train=False)
-    return vectors, weights
+    _, vectors, focus = decoder(carry, prepared, embedded, train=False)
+    return vectors, focus.over(S)
 
 
 def _random_variables(decoder: RecurrentDecoder, arguments):
@@ -158,7 +158,7 @@ def test_the_scan_is_its_cell_in_a_python_loop(config):
     assert len(carry.states) == 3
     for t in range(T):
         carry, outputs = position(variables, carry, prepared, gates[:, t])
-        np.testing.assert_allclose(weights[:, t], outputs.weights, atol=1e-6)
+        np.testing.assert_allclose(weights[:, t], outputs.focus.weights, atol=1e-6)
     assert np.abs(weights[:, 1:] - weights[:, :-1]).max() > 1e-3
 
 

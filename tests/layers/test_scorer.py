@@ -11,7 +11,7 @@ from attnjax.layers.scorer import Scorer
 from attnjax.ops import scorers
 
 B, H, T, S, K, A = 2, 3, 5, 7, 11, 13
-KINDS = ("dot", "scaled_dot", "general", "additive", "location")
+KINDS = ("dot", "scaled_dot", "general", "additive", "concat", "location")
 
 
 def _scores(scorer: Scorer, query, key):
@@ -80,6 +80,20 @@ def test_additive_projects_query_and_key():
     np.testing.assert_allclose(got, hidden_btsa @ params["vector"], atol=1e-5)
 
 
+def test_concat_is_the_score_of_the_joined_vectors():
+    query, key = _inputs(B)
+    scorer = _scorer("concat")
+    variables = _random_variables(scorer, query, key)
+    params = variables["params"]
+    assert {name: leaf.shape for name, leaf in params.items()} == {
+        "weight": (2 * K, A),
+        "vector": (A,),
+    }
+    expected = scorers.concat_scores(query, key, params["weight"], params["vector"])
+    got = scorer.apply(variables, query, key, method=_scores)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
 def test_location_ignores_what_the_keys_contain():
     query, key = _inputs(B)
     scorer = _scorer("location")
@@ -106,7 +120,7 @@ def test_dot_products_refuse_unequal_widths(kind):
         )
 
 
-@pytest.mark.parametrize("kind", ["general", "additive", "location"])
+@pytest.mark.parametrize("kind", ["general", "additive", "concat", "location"])
 def test_other_kinds_accept_unequal_widths(kind):
     query, key = _inputs(B)
     key = key[..., :-1]

@@ -19,6 +19,8 @@ def arrays() -> dict[str, np.ndarray]:
         "query_projected": (B, H, T, A),
         "key_projected": (B, H, S, A),
         "vector": (H, A),
+        "narrow_key": (B, H, S, K - 1),
+        "joined_weight": (H, 2 * K - 1, A),
         "table": (H, K, 2 * S),
     }
     rng = np.random.default_rng(0)
@@ -87,6 +89,18 @@ def test_additive_scores_keep_no_activations_for_the_gradient():
     _, pullback = jax.vjp(scorers.additive_scores, query, key, vector)
     kept = sum(leaf.size for leaf in jax.tree.leaves(pullback))
     assert kept <= 2 * (query.size + key.size + vector.size)
+
+
+def test_concat_scores_map_the_joined_vectors_of_each_head(arrays):
+    names = ("query", "narrow_key", "joined_weight", "vector")
+    query, key, weight, vector = (arrays[name] for name in names)
+
+    def score(b, h, t, s):
+        joined = np.concatenate([query[b, h, t], key[b, h, s]])
+        return sum(vector[h] * np.tanh(joined @ weight[h]))
+
+    got = scorers.concat_scores(*_single(*names, arrays=arrays))
+    np.testing.assert_allclose(got, _reference(score), atol=1e-5)
 
 
 def test_location_scores_read_the_query_and_no_key(arrays):
