@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.ops.fused import kernel_attention, kernel_fits
 from attnjax.ops.masks import allowed_at, leading_shape, pad_axis, with_rank
 from attnjax.ops.relative import Bias
 from attnjax.types import Array, Attended, Mask
@@ -58,7 +59,8 @@ def chunked_attention(
     sums (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax";
     Rabe and Staats 2021, "Self-attention does not need O(n^2) memory"). The backward
     pass forms each chunk's scores again instead of keeping them. Pairs of chunks that
-    a causal mask or a window forbids altogether are skipped.
+    a causal mask or a window forbids altogether are skipped. On a GPU, cuDNN's kernel
+    does the same where `attnjax.ops.fused.kernel_fits`.
 
     Args:
         query: ``[..., T, K]``.
@@ -76,6 +78,9 @@ def chunked_attention(
     """
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}.")
+    on_gpu = jax.default_backend() == "gpu"
+    if on_gpu and kernel_fits(query, key, value, mask, has_bias=bias is not None):
+        return Attended(kernel_attention(query, key, value, causal=mask.causal), None)
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     scaled = query.astype(jnp.float32) * query.shape[-1] ** -0.5
     queries = _cut((scaled,), num_keys - num_queries, None, mask.query_segments, chunk)
