@@ -81,7 +81,7 @@ def _cells(name: str, line: Entry) -> tuple[str, ...]:
 def _summary(line: Entry) -> str:
     """The first sentence of the function's docstring."""
     document = inspect.getdoc(line.attend) or ""
-    return " ".join(document.split("\n\n")[0].split())
+    return " ".join(document.split("\n\n")[0].replace("``", "").split())
 
 
 def _other_slots(line: Entry) -> str:

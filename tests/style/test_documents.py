@@ -13,6 +13,8 @@ import jax
 import pytest
 
 from attnjax.cli import main
+from attnjax.diagnostics.mechanisms import mechanism_page
+from attnjax.ops.catalog import CATALOG
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -104,3 +106,17 @@ def test_commands_of_documents_are_known(document):
 def test_an_invented_option_is_noticed():
     command = shlex.split("python train.py --config configs/quickstart.py --warp 9")
     assert refused_options(command) == ["--warp"]
+
+
+def test_page_of_mechanisms_is_the_catalog():
+    page = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
+    assert page == mechanism_page(), (
+        "run: attnjax mechanisms --markdown > docs/mechanisms.md"
+    )
+
+
+def test_table_of_mechanisms_names_all(capsys):
+    assert main(["mechanisms"]) == 0
+    printed = capsys.readouterr().out
+    for name in CATALOG:
+        assert f"\n{name}: " in f"\n{printed}"
