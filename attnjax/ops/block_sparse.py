@@ -8,9 +8,17 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.ops.blocks import SMALLEST_BLOCK, cut, first, neighbours, pick, sides
+from attnjax.ops.blocks import (
+    SMALLEST_BLOCK,
+    Side,
+    cut,
+    first,
+    neighbours,
+    pick,
+    sides,
+)
 from attnjax.ops.masks import refuse
-from attnjax.ops.parts import Rule, attend_all, attend_blocks, mean, union
+from attnjax.ops.parts import Part, Rule, attend_all, attend_blocks, mean, union
 from attnjax.ops.relative import Bias
 from attnjax.types import Array, Attended, Mask
 
@@ -90,17 +98,8 @@ def block_sparse_attention(
     )
     length, block = query.shape[-2], pattern.block
     queries, keys = sides(query, key, value, mask, "block_sparse")
-
-    def neighbour(query_position: Array, key_position: Array) -> Array:
-        query_block, key_block = query_position // block, key_position // block
-        near = jnp.abs(key_block - query_block) <= 1
-        return near & (key_block >= pattern.num_global)
-
-    size = min(length, block * -(-SMALLEST_BLOCK // block))
-    sides_read = (1, 0 if mask.causal else 1) if size < length else (0, 0)
-    near_keys = neighbours(cut(keys, size), *sides_read)
-    parts = [attend_blocks(queries, near_keys, size, Rule(mask, neighbour, bias))]
     everything = Rule(mask, None, bias)
+    parts = [_attend_neighbours(queries, keys, pattern, everything)]
     chosen = random_blocks(-(-length // block), pattern)
     if (chosen >= 0).any():
         random_keys = pick(cut(keys, block), chosen)
@@ -164,3 +163,22 @@ def random_blocks(num_blocks: int, pattern: BlockPattern) -> np.ndarray:
         chosen[block, : len(drawn)] = drawn
     chosen.flags.writeable = False
     return chosen
+
+
+def _attend_neighbours(
+    queries: Side, keys: Side, pattern: BlockPattern, rule: Rule
+) -> Part:
+    """The blocks beside each block and itself, without the global ones."""
+
+    def neighbour(query_position: Array, key_position: Array) -> Array:
+        query_block = query_position // pattern.block
+        key_block = key_position // pattern.block
+        near = jnp.abs(key_block - query_block) <= 1
+        return near & (key_block >= pattern.num_global)
+
+    length = queries.position.shape[0]
+    # Small blocks are scored several at once; their neighbours lie one such group away.
+    size = min(length, pattern.block * -(-SMALLEST_BLOCK // pattern.block))
+    left, right = (1, 0 if rule.mask.causal else 1) if size < length else (0, 0)
+    near_keys = neighbours(cut(keys, size), left, right)
+    return attend_blocks(queries, near_keys, size, rule._replace(pattern=neighbour))

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from attnjax.ops import cache
 from attnjax.ops.blocks import (
     SMALLEST_BLOCK,
+    Side,
     by_residue,
     cut,
     in_order,
@@ -21,7 +22,7 @@ from attnjax.ops.blocks import (
 from attnjax.ops.entry import Incremental
 from attnjax.ops.local import attend_near, reach, window_pattern
 from attnjax.ops.masks import refuse
-from attnjax.ops.parts import Rule, attend_all, attend_blocks, mean, union
+from attnjax.ops.parts import Part, Rule, attend_all, attend_blocks, mean, union
 from attnjax.ops.relative import Bias
 from attnjax.types import Array, Attended, Mask
 
@@ -66,22 +67,8 @@ def strided_attention(
     near = functools.partial(window_pattern, window=stride)
     seen = attend_near(queries, keys, reach(mask, stride), Rule(mask, near, bias))
     if stride < length - 1:
-
-        def far_in_column(query_position: Array, key_position: Array) -> Array:
-            pattern = strided_pattern(query_position, key_position, stride=stride)
-            return pattern & ~near(query_position, key_position)
-
-        rows = -(-length // stride)
-        column = attend_blocks(
-            by_residue(queries, stride),
-            cut(by_residue(keys, stride), rows),
-            rows,
-            Rule(mask, far_in_column, bias),
-        )
-        seen = union(
-            seen,
-            column.change(lambda array, axis: in_order(array, axis, stride, length)),
-        )
+        column = _attend_columns(queries, keys, stride, Rule(mask, None, bias))
+        seen = union(seen, column)
     return Attended(mean(seen, value.dtype), None)
 
 
@@ -134,20 +121,14 @@ def fixed_attention(
     length = query.shape[-2]
     stride = min(_chosen(stride, length), length)
     queries, keys = sides(query, key, value, mask, "fixed")
-
-    def same_block(query_position: Array, key_position: Array) -> Array:
-        return query_position // stride == key_position // stride
-
-    def other_block(query_position: Array, key_position: Array) -> Array:
-        return ~same_block(query_position, key_position)
-
+    same_block = functools.partial(_same_block, stride=stride)
     size = min(length, stride * -(-SMALLEST_BLOCK // stride))
     seen = attend_blocks(queries, cut(keys, size), size, Rule(mask, same_block, bias))
     count = min(num_global, stride)
     if count and stride < length:
+        others = Rule(mask, lambda *positions: ~same_block(*positions), bias)
         summaries = last_of_each(cut(keys, stride), count)
-        rule = Rule(mask, other_block, bias)
-        seen = union(seen, attend_all(queries, summaries, rule))
+        seen = union(seen, attend_all(queries, summaries, others))
     return Attended(mean(seen, value.dtype), None)
 
 
@@ -182,8 +163,8 @@ def fixed_pattern(
     Returns:
         Bool.
     """
-    same_block = query_position // stride == key_position // stride
-    return same_block | (key_position % stride >= stride - num_global)
+    summary = key_position % stride >= stride - num_global
+    return _same_block(query_position, key_position, stride) | summary
 
 
 def stepwise(pattern: Callable[..., Array]) -> Incremental:
@@ -215,3 +196,25 @@ def _chosen(stride: int, length: int) -> int:
     if stride < 0:
         raise ValueError(f"stride must be at least 0, got {stride}.")
     return stride or round(math.sqrt(length))
+
+
+def _same_block(query_position: Array, key_position: Array, stride: int) -> Array:
+    return query_position // stride == key_position // stride
+
+
+def _attend_columns(queries: Side, keys: Side, stride: int, rule: Rule) -> Part:
+    """Positions a multiple of the stride apart, but for those next to each other."""
+
+    def far_in_column(query_position: Array, key_position: Array) -> Array:
+        offset = key_position - query_position
+        return (jnp.abs(offset) > stride) & (offset % stride == 0)
+
+    length = queries.position.shape[0]
+    rows = -(-length // stride)
+    column = attend_blocks(
+        by_residue(queries, stride),
+        cut(by_residue(keys, stride), rows),
+        rows,
+        rule._replace(pattern=far_in_column),
+    )
+    return column.change(lambda array, axis: in_order(array, axis, stride, length))
