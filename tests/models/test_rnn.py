@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.config import RNNConfig
+from attnjax.config import RNNConfig, SelectionConfig
 from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.types import Decoded, Tokens
 
@@ -17,6 +17,9 @@ LENGTHS = np.array([3, 7, 0])
 SMALL = RNNConfig(
     embedding_width=E, hidden_width=D, attention_width=3, max_source_tokens=S
 )
+FEEDING = {"query": "current", "input_feeding": True}
+LOCAL_P = SelectionConfig(kind="local_p", window=1)
+DRAWN = {"test_choice": "sample", "seed": 1}
 CONFIGS = {
     "none": {"attention": "none"},
     "none_current": {"attention": "none", "query": "current", "cell": "lstm"},
@@ -33,6 +36,28 @@ CONFIGS = {
         "encoder_layers": 2,
         "decoder_layers": 2,
         "tied_embeddings": "decoder",
+    },
+    "top_k": {
+        "attention": "concat",
+        "selection": SelectionConfig(kind="top_k", top_k=2),
+    },
+    # windows of three keys: in every position's cell, or after the recurrence
+    "local_m": {
+        "attention": "general",
+        "query": "current",
+        "selection": SelectionConfig(kind="local_m", window=1),
+    },
+    "local_m_cell": {
+        "attention": "location",
+        "selection": SelectionConfig(kind="local_m", window=1),
+    },
+    "local_p": {"query": "current", "selection": LOCAL_P},
+    "local_p_cell": {"attention": "dot", "selection": LOCAL_P, **FEEDING},
+    "hard": {"selection": SelectionConfig(kind="hard")},
+    "hard_drawn": {"selection": SelectionConfig(kind="hard", **DRAWN), **FEEDING},
+    "gumbel_drawn": {
+        "query": "current",
+        "selection": SelectionConfig(kind="gumbel", **DRAWN),
     },
 }
 
@@ -85,7 +110,13 @@ def test_decode_gives_logits_and_the_named_attention(case):
     real = np.arange(S) < LENGTHS[:, None, None, None]
     np.testing.assert_array_equal(np.where(real, 0, weights), 0)
     total = np.broadcast_to((LENGTHS > 0)[:, None, None], (B, 1, T))
-    np.testing.assert_allclose(weights.sum(axis=-1), total, atol=1e-6)
+    if case.config.selection.kind == "local_p":  # the Gaussian takes from the sum
+        assert (weights.sum(axis=-1) <= total + 1e-6).all()
+        assert (weights.sum(axis=-1) > 0.1 * total)[LENGTHS > 0].all()
+    else:
+        np.testing.assert_allclose(weights.sum(axis=-1), total, atol=1e-6)
+    most = {"top_k": 2, "local_m": 3, "local_p": 3, "hard": 1, "gumbel": 1}
+    assert (weights > 0).sum(axis=-1).max() <= most.get(case.config.selection.kind, S)
     assert np.isfinite(case.decoded.logits).all()
 
 
