@@ -202,30 +202,29 @@ class RecurrentDecoder(nn.Module):
         return self.config.encoder_layers == self.config.decoder_layers
 
     def _make_bridges(self, num_arrays: int) -> list[Linear]:
-        """Maps of the final states, array by array and in each layer by layer."""
+        """Maps of the final states: of every array, and in each layer by layer."""
         config = self.config
         width, layers = config.hidden_width, config.decoder_layers
         if not self.is_layer_by_layer:
             return [Linear(width, layers, self.dtype) for _ in range(num_arrays)]
         if self.memory_width == width:
             return []
-        return [Linear(width, dtype=self.dtype) for _ in range(num_arrays * layers)]
+        return [Linear(width, 1, self.dtype) for _ in range(num_arrays * layers)]
 
     def _starts(self, index: int, array: Array) -> list[Array]:
         """What one array of the state starts as, ``[B, D]`` for each layer."""
         layers = self.config.decoder_layers
-        starts: list[Array]
-        if not self.is_layer_by_layer:
-            mapped_bld = self.bridges[index](array)
-            starts = [mapped_bld[:, layer] for layer in range(layers)]
-        else:
-            starts = list(jnp.split(array, layers, axis=-1))
-            if not self.bridges:
-                return starts
-            bridges = self.bridges[index * layers :]
-            starts = [
-                bridge(start) for bridge, start in zip(bridges, starts, strict=False)
-            ]
+        finals = (
+            jnp.split(array, layers, axis=-1) if self.is_layer_by_layer else [array]
+        )
+        if not self.bridges:
+            return list(finals)
+        first = index * len(finals)
+        starts: list[Array] = [
+            mapped_bd
+            for offset, final in enumerate(finals)
+            for mapped_bd in jnp.unstack(self.bridges[first + offset](final), axis=1)
+        ]
         return [jnp.tanh(start) for start in starts] if index == 0 else starts
 
 

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from attnjax.config import SelectionConfig
 from attnjax.layers.memory_attention import MemoryAttention
 from attnjax.layers.readout import AttentionalVector
 
@@ -111,3 +112,38 @@ def test_masked_keys_never_matter_and_an_empty_row_is_zero(kind):
     np.testing.assert_array_equal(context[1], 0)
     np.testing.assert_array_equal(gradient[~valid], 0)
     assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("kind", ["dot", "general", "concat", "location"])
+@pytest.mark.parametrize("selection", ["local_m", "local_p"])
+def test_a_lone_query_reads_its_window_and_finds_what_all_keys_give(kind, selection):
+    chosen = SelectionConfig(kind=selection, window=1)
+    attention = MemoryAttention(kind, D, D, width=3, max_keys=S, selection=chosen)
+    query, memory = 2 * _normal(B, T, D), _normal(B, S, D, seed=1)
+    valid = np.arange(S)[None] < np.array([[7], [3]])
+    position = np.broadcast_to(np.arange(T)[None], (B, T))
+
+    def attend(attention, query, position):
+        prepared = attention.prepare(memory, valid)
+        focus = attention(query, prepared, position)
+        return focus.over(S), focus.mean(prepared["value"]), focus.weights
+
+    variables = attention.init(jax.random.key(0), query, position, method=attend)
+    weights, context, _ = attention.apply(variables, query, position, method=attend)
+    run = jax.jit(lambda *args: attention.apply(variables, *args, method=attend))
+    for t in range(T):
+        alone = run(query[:, t : t + 1], position[:, t : t + 1])
+        assert alone[2].shape == (B, 1, 3)
+        np.testing.assert_allclose(alone[0][:, 0], weights[:, t], atol=1e-6)
+        np.testing.assert_allclose(alone[1][:, 0], context[:, t], atol=1e-5)
+    if selection == "local_m":
+        near = np.abs(np.arange(S) - np.minimum(position, [[6], [2]])[..., None]) <= 1
+        np.testing.assert_array_equal(weights > 0, near & valid[:, None])
+
+
+def test_local_m_without_positions_is_refused():
+    chosen = SelectionConfig(kind="local_m")
+    attention = MemoryAttention("dot", D, D, selection=chosen)
+    arguments = _normal(B, T, D), _normal(B, S, D), np.ones((B, S), bool)
+    with pytest.raises(ValueError, match="position of a query"):
+        attention.init(jax.random.key(0), *arguments, method=_attend)

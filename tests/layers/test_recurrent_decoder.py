@@ -117,6 +117,48 @@ def test_input_feeding_is_the_model_of_luong():
         np.testing.assert_allclose(vectors[:, t], vector, atol=1e-5)
 
 
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("layers", [(2, 2), (2, 3)])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_layers_start_from_the_encoder_layer_of_their_height(
+    cell, layers, bidirectional
+):
+    encoder_layers, decoder_layers = layers
+    width = 2 * D if bidirectional else D
+    config = RNNConfig(
+        embedding_width=E,
+        hidden_width=D,
+        cell=cell,
+        encoder_layers=encoder_layers,
+        decoder_layers=decoder_layers,
+        bidirectional=bidirectional,
+    )
+    decoder = RecurrentDecoder(config, width)
+    summary = tuple(
+        _normal(B, encoder_layers * width, seed=seed)
+        for seed in range(2 if cell == "lstm" else 1)
+    )
+    variables = decoder.init(jax.random.key(0), summary, method="begin")
+    carry = decoder.apply(variables, summary, method="begin")
+    bridges = variables.get("params", {})
+    assert len(carry.states) == decoder_layers
+    np.testing.assert_array_equal(carry.position, np.zeros(B))
+    for layer, state in enumerate(carry.states):
+        for index, (array, start) in enumerate(zip(summary, state, strict=True)):
+            if encoder_layers == decoder_layers:
+                final = array[:, layer * width : (layer + 1) * width]
+                name, part = f"bridges_{index * decoder_layers + layer}", 0
+            else:
+                final, name, part = array, f"bridges_{index}", layer
+            if encoder_layers == decoder_layers and not bidirectional:
+                assert bridges == {}
+                np.testing.assert_array_equal(start, final)
+                continue
+            expected = final @ bridges[name]["kernel"][:, part]
+            expected = np.tanh(expected) if index == 0 else expected
+            np.testing.assert_allclose(start, expected, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "config",
     [

@@ -38,14 +38,12 @@ def _random_variables(model: RNNSeq2Seq, *tokens: Tokens):
         lambda rng: model.init(rng, *tokens, train=False), jax.random.key(0)
     )
     rng = np.random.default_rng(1)
-    random = jax.tree.map(
-        lambda leaf: 0.6 * rng.normal(size=leaf.shape).astype(leaf.dtype), shapes
+    params = jax.tree.map(
+        lambda leaf: 0.6 * rng.normal(size=leaf.shape).astype(leaf.dtype),
+        shapes["params"],
     )
-    if "baseline" in random:
-        random["baseline"] = jax.tree.map(
-            lambda leaf: np.float32(2.0), random["baseline"]
-        )
-    return random
+    others = {name: leaf for name, leaf in shapes.items() if name != "params"}
+    return {"params": params, **jax.tree.map(lambda leaf: np.float32(2.0), others)}
 
 
 def _step_flops(config: RNNConfig, num_keys: int) -> float:
