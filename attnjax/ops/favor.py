@@ -32,9 +32,10 @@ def favor_attention(
 
     ``exp(q · k / sqrt(K)) = E_w[phi_w(q) phi_w(k)]`` for ``w ~ N(0, I)`` with
     ``phi_w(x) = exp(w · x' - |x'|^2 / 2)``, ``x' = x / K^(1/4)``; the mean over F rows
-    ``w`` of the projection stands for the expectation. The error against softmax
-    attention falls as ``1 / sqrt(F)`` and grows fast with the length of queries and
-    keys.
+    ``w`` of the projection stands for the expectation. One feature of independent rows
+    has the relative variance ``exp(|q' + k'|^2) - 1``. The error against softmax
+    attention falls as ``1 / sqrt(F)`` once F is well above that, and more slowly
+    before: for long queries and keys F may never get there.
 
     The largest ``w · x'`` is taken off in the exponent (one per query; one for all
     keys, or causal the largest so far), which cancels in the weights. Then epsilon is

@@ -70,7 +70,7 @@ def elu_features(x: Array, epsilon: float) -> jax.Array:
         Features in float32, shaped as ``x``.
     """
     x = jnp.asarray(x, jnp.float32)
-    return jnp.where(x > 0.0, x + 1.0, jnp.exp(jnp.minimum(x, 0.0))) + epsilon
+    return jnp.where(x > 0.0, x + 1.0, jnp.exp(jnp.where(x > 0.0, 0.0, x))) + epsilon
 
 
 def refuse_pairs(mask: Mask, mechanism: str) -> None:

@@ -1,0 +1,139 @@
+"""LSH attention against a loop over the definition, its hashes and its odd rules."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.ops.lsh import Hashing, buckets, lsh_attention
+from attnjax.types import Mask
+
+B, H, S, K, V = 2, 3, 13, 11, 7
+OPTIONS = {"block": 2, "clusters": 4, "rounds": 3, "seed": 5}
+
+
+def arrays(length=S, seed=0):
+    """Queries, and keys that are the same at one length, as a layer shares them."""
+    rngs = jax.random.split(jax.random.key(seed), 2)
+    query = jax.random.normal(rngs[0], (B, H, length, K))
+    key = query / jnp.sqrt(jnp.square(query).mean(-1, keepdims=True))
+    return query, key, jax.random.normal(rngs[1], (B, H, length, V))
+
+
+def weights_of(query, key, valid=None, causal=False, window=None, **options):
+    """Reads the weights off one-hot values."""
+    length = query.shape[-2]
+    probe = jnp.broadcast_to(jnp.eye(length), (B, H, length, length))
+    mask = Mask(valid=valid, causal=causal, window=window)
+    context = lsh_attention(query, key, probe, mask, **{**OPTIONS, **options}).context
+    return np.asarray(context)
+
+
+def by_hand(query, key, valid, causal, window):
+    """The union of what the rounds show, and one softmax over it, in float64."""
+    hashed = np.asarray(buckets(query, Hashing(**OPTIONS)))
+    query, key = (np.asarray(x, np.float64) for x in (query, key))
+    weights = np.zeros((B, H, S, S))
+    for b, h, t in np.ndindex(B, H, S):
+        if not valid[b, t]:
+            continue
+        seen = set()
+        for bucket in hashed[b, h]:
+            members = [s for s in range(S) if valid[b, s] and bucket[s] == bucket[t]]
+            block = {s: rank // OPTIONS["block"] for rank, s in enumerate(members)}
+            seen |= {s for s in members if block[t] - block[s] in (0, 1)}
+        seen = {s for s in seen if not (causal and s > t)}
+        seen = {s for s in seen if window is None or -window[0] <= s - t <= window[1]}
+        seen = sorted(seen - {t}) or [t]
+        scores = key[b, h, seen] @ query[b, h, t] / np.sqrt(K)
+        powers = np.exp(scores - scores.max())
+        weights[b, h, t, seen] = powers / powers.sum()
+    return weights
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, (4, 2)])
+def test_equals_one_softmax_over_the_union_of_the_rounds(causal, window):
+    query, key, _ = arrays()
+    valid = np.arange(S)[None, :] < np.array([[S], [8]])
+    got = weights_of(query, key, valid[:, None], causal, window)
+    expected = by_hand(query, key, valid, causal, window)
+    assert 0.2 < np.mean(expected[0] > 0) < 0.8 or causal or window
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_a_key_seen_in_many_rounds_counts_once():
+    query, key, _ = arrays()
+    once = weights_of(query, key, clusters=1, rounds=1)
+    often = weights_of(query, key, clusters=1, rounds=4)
+    np.testing.assert_allclose(once, often, atol=1e-6)
+
+
+def test_own_position_is_read_only_where_there_is_no_other():
+    query, key, _ = arrays()
+    own = np.arange(S)
+    weights = weights_of(query, key, clusters=1, causal=True)
+    np.testing.assert_array_equal(weights[..., 0, 0], 1.0)
+    np.testing.assert_array_equal(weights[..., own[1:], own[1:]], 0.0)
+    weights = weights_of(query, key, clusters=1, causal=True, attend_to_self=True)
+    assert np.all(weights[..., own, own] > 0)
+
+
+def test_what_stands_under_padding_is_in_no_bucket():
+    """Masked queries would change the blocks if they were hashed."""
+    query, key, value = arrays()
+    valid = (jnp.arange(S) % 3 != 1)[None, None]  # holes, not only an end
+    other = jnp.where(valid[..., None], query, query[..., :1, :])
+    for causal in (False, True):
+        mask = Mask(valid=valid, causal=causal)
+        plain = lsh_attention(query, key, value, mask, **OPTIONS).context
+        changed = lsh_attention(other, key, value, mask, **OPTIONS).context
+        np.testing.assert_array_equal(plain, changed)
+        is_real = np.broadcast_to(valid[..., None], plain.shape)
+        np.testing.assert_array_equal(plain[~is_real], 0.0)
+
+
+def test_buckets_are_directions():
+    query, _, _ = arrays()
+    hashing = Hashing(clusters=8, rounds=4)
+    plain = buckets(query, hashing)
+    assert plain.shape == (B, H, 4, S)
+    assert set(np.unique(plain)) == set(range(8))
+    np.testing.assert_array_equal(plain, buckets(7.0 * query, hashing))
+    opposite = buckets(-query, hashing)
+    np.testing.assert_array_equal((plain + 4) % 8, opposite)
+
+
+def test_near_vectors_share_buckets_more_often_than_far_ones():
+    query, _, _ = arrays(length=200)
+    noise = jax.random.normal(jax.random.key(9), query.shape)
+    hashing = Hashing(clusters=8, rounds=4)
+    shares = [
+        np.mean(buckets(query, hashing) == buckets(query + scale * noise, hashing))
+        for scale in (0.0, 0.1, 0.5, 100.0)
+    ]
+    assert shares[0] == 1.0
+    assert shares == sorted(shares, reverse=True)
+    assert abs(shares[-1] - 1 / 8) < 0.03
+
+
+def test_seed_decides():
+    query, key, _ = arrays()
+    plain = weights_of(query, key)
+    np.testing.assert_array_equal(plain, weights_of(query, key))
+    assert np.any(plain != weights_of(query, key, seed=6))
+
+
+def test_default_number_of_buckets_grows_with_the_root_of_the_length():
+    query, key, _ = arrays()
+    default = weights_of(query, key, clusters=0)
+    np.testing.assert_array_equal(default, weights_of(query, key, clusters=4))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"clusters": 3}, "use 4"), ({"rounds": 0}, "rounds"), ({"block": 0}, "block")],
+)
+def test_impossible_hashes_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        lsh_attention(*arrays(), Mask(), **{**OPTIONS, **options})
