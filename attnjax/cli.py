@@ -147,6 +147,10 @@ def _train(config: Path | None, overrides: list[str]) -> int:
         default=default,
         args=overrides,
     )
+    return _train_experiment(experiment)
+
+
+def _train_experiment(experiment: Experiment) -> int:
     _prepare_devices()
     from attnjax import experiment as library
 

@@ -1,10 +1,11 @@
 """Transformer on CLDR phrases, German to English.
 
-Paper: Vaswani et al. 2017, "Attention is all you need", made small.
+Paper: Vaswani et al. 2017, "Attention is all you need", made small, with the rotary
+    positions of Su et al. 2021: sinusoids lose their place in long lists here.
 Command: python train.py --config configs/quickstart.py && \
     python eval.py --workdir runs/quickstart
 Cost: 1.3 M parameters; about 5 minutes on two CPU cores.
-Expected score: sacreBLEU 82 on the CLDR validation set; docs/results/first_light.md.
+Expected score: sacreBLEU 90 on the CLDR test set; docs/results/first_light.md.
 """
 
 from pathlib import Path
@@ -37,6 +38,7 @@ experiment = Experiment(
         decoder_layers=2,
         dropout=0.0,  # two passes over the phrases: nothing to overfit
         norm_position="pre",
+        positions="rotary",
     ),
     optimizer=OptimizerConfig(
         schedule=ScheduleConfig(kind="cosine", peak=2e-3, warmup_steps=150)

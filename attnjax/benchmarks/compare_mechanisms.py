@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
+from attnjax.config import PositionsName
 from attnjax.experiment import RunFolder, TrainedRun, open_run
 from attnjax.ops.catalog import CATALOG
 from attnjax.training.losses import cross_entropy
@@ -47,10 +48,10 @@ class Arguments:
     config: Path = Path("configs/quickstart.py")
     slot: Literal["encoder", "decoder", "cross"] = "encoder"
     mechanisms: tuple[str, ...] = ()  # names of the catalog; none means all that fit
+    positions: PositionsName = "interleaved"  # of a kind that all mechanisms accept
     num_steps: int = 600
     workdir: Path = Path("runs/mechanisms")  # one run folder each goes below it
     output: Path | None = None  # prefix of the .md and .json to write
-    rest: tyro.conf.Positional[tuple[str, ...]] = ()  # further options of train
 
 
 def main() -> None:
@@ -110,10 +111,10 @@ def train_command(arguments: Arguments, name: str, workdir: Path) -> list[str]:
     options = {key: value for key, value in _OPTIONS.items() if key in line.options}
     command = ["train", "--config", str(arguments.config), "--workdir", str(workdir)]
     command += ["--training.num-steps", str(arguments.num_steps)]
-    command += [f"{prefix}kind", name]
+    command += ["--model.positions", arguments.positions, f"{prefix}kind", name]
     for option, value in options.items():
         command += [f"{prefix}{option.replace('_', '-')}", str(value)]
-    return [*command, *arguments.rest]
+    return command
 
 
 def table(rows: list[dict[str, Any]]) -> str:
