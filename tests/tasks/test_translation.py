@@ -7,7 +7,14 @@ import jax
 import numpy as np
 import pytest
 
-from attnjax.config import DecodingConfig, RNNConfig, TokenizerConfig, TransformerConfig
+from attnjax.benchmarks.hard_attention import reversal_batch, task_of
+from attnjax.config import (
+    DecodingConfig,
+    RNNConfig,
+    SelectionConfig,
+    TokenizerConfig,
+    TransformerConfig,
+)
 from attnjax.data.batching import pair_batches
 from attnjax.data.layout import lay_out_pairs
 from attnjax.data.parallel import ParallelCorpus
@@ -149,3 +156,43 @@ def test_attention_covers_the_own_tokens_of_each_line(parts):
         assert (queries, keys) == (len(generated) + 1, len(line) + 1)
         np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
         assert heads in (1, 2)
+
+
+def test_choices_add_their_entropy_and_move_the_baseline_in_training():
+    options = {"soft_rate": 0.0, "entropy_weight": 0.5, "baseline_decay": 0.75}
+    task = task_of(SelectionConfig(kind="hard", **options))
+    batch = reversal_batch(jax.random.key(0), 5)
+    variables = task.init(jax.random.key(1))
+    assert variables["baseline"]["cost"].tokens == 0.0
+    rng = jax.random.key(2)
+
+    def run(params, others, rng):
+        metrics, updated = task.loss(
+            {"params": params, **others}, batch, rng, train=True
+        )
+        return metrics["loss"].total, (metrics, updated)
+
+    train = jax.jit(jax.grad(run, has_aux=True))
+    others = {"baseline": variables["baseline"]}
+    _, (first, moved) = train(variables["params"], others, rng)
+    loss, nll, entropy = (first[name] for name in ("loss", "nll", "choice_entropy"))
+    assert loss.count == entropy.count == batch.weights.sum()
+    np.testing.assert_allclose(loss.total, nll.total - 0.5 * entropy.total, rtol=1e-5)
+    assert 0.5 < entropy.total / entropy.count < np.log(7)
+    usual = moved["baseline"]["cost"]
+    np.testing.assert_allclose(usual.tokens, 0.25 * nll.count, rtol=1e-6)
+    np.testing.assert_allclose(usual.cost, 0.25 * nll.total, rtol=1e-5)
+
+    gradient, (_, again) = train(variables["params"], moved, rng)
+    twice = again["baseline"]["cost"]
+    np.testing.assert_allclose(twice.tokens, (0.75 + 1) * 0.25 * nll.count, rtol=1e-6)
+    other, _ = train(variables["params"], others, rng)
+    for name in ("query_kernel", "key_kernel", "vector"):
+        with_baseline, without = (
+            each["decoder"]["attention"]["scorer"][name] for each in (gradient, other)
+        )
+        assert np.abs(with_baseline - without).max() > 1e-4, name
+
+    metrics, kept = task.loss(variables, batch, rng, train=False)
+    assert set(metrics) == {"loss", "nll", "accuracy"}
+    assert kept == {}

@@ -1,0 +1,49 @@
+"""Hard attention learns to reverse sentences, and a baseline makes it less noisy."""
+
+import jax
+import numpy as np
+import pytest
+
+from attnjax.benchmarks import hard_attention
+from attnjax.config import SelectionConfig
+
+
+@pytest.fixture(scope="module")
+def learned() -> hard_attention.Learned:
+    return hard_attention.learn(
+        SelectionConfig(kind="hard", soft_rate=0.0), updates=250
+    )
+
+
+@pytest.mark.slow
+def test_it_learns_by_reinforce_alone(learned):
+    assert learned.nll < 0.15
+    assert learned.accuracy > 0.96
+
+
+@pytest.mark.slow
+def test_each_refinement_of_the_estimator_lowers_its_variance():
+    early = hard_attention.learn(
+        SelectionConfig(kind="hard", soft_rate=0.0), updates=30
+    )
+    signal, variance = hard_attention.gradient_moments(early.variables, draws=60)
+    sentence, sentence_baseline, rest, rest_baseline = map(float, variance)
+    assert list(hard_attention.ESTIMATORS)[3] == "cost from here on - baseline"
+    assert sentence_baseline < 0.5 * sentence
+    assert rest < sentence
+    assert rest_baseline < 0.5 * rest
+    assert rest_baseline < sentence_baseline
+    assert np.all(np.isfinite(signal))
+
+
+def test_sentences_are_written_backwards():
+    batch = hard_attention.reversal_batch(jax.random.key(0), 50)
+    for row in range(50):
+        source = batch.source.ids[row][batch.source.valid[row]]
+        labels = batch.labels[row][batch.weights[row] == 1]
+        assert source[-1] == labels[-1] == hard_attention.EOS
+        np.testing.assert_array_equal(source[:-1], labels[:-1][::-1])
+        assert batch.inputs.ids[row, 0] == hard_attention.BOS
+        np.testing.assert_array_equal(
+            batch.inputs.ids[row, 1 : len(labels)], labels[:-1]
+        )

@@ -1,0 +1,51 @@
+"""Hard attention through the public commands: its baseline is part of a checkpoint."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from attnjax.cli import main
+from attnjax.experiment import open_run
+
+ROOT = Path(__file__).parents[1]
+HARD = [
+    *("--model.selection.kind", "hard", "--model.selection.entropy-weight", "0.1"),
+    *("--model.embedding-width", "12", "--model.hidden-width", "16"),
+    *("--model.attention-width", "8", "--data.bucket-lengths", "32"),
+    *("--data.source.train-pairs", "300", "--data.source.valid-pairs", "8"),
+    *("--data.source.test-pairs", "8", "--data.tokenizer.vocab-size", "400"),
+    *("--data.tokens-per-batch", "256", "--decoding.max-extra-tokens", "4"),
+    *("--optimizer.schedule.kind", "constant", "--training.log-every", "1"),
+    *("--training.evaluate-every", "9", "--training.checkpoint-every", "2"),
+]
+
+
+def _train(workdir: Path, steps: int):
+    arguments = [
+        *("train", "--config", str(ROOT / "configs" / "quickstart_rnn.py")),
+        *("--workdir", str(workdir), "--training.num-steps", str(steps)),
+        *HARD,
+    ]
+    assert main(arguments) == 0
+    return open_run(workdir, checkpoint="latest")
+
+
+def test_a_resumed_run_is_the_unbroken_run_bit_for_bit(tmp_path):
+    unbroken = _train(tmp_path / "unbroken", 4)
+    halfway = _train(tmp_path / "resumed", 2)
+    resumed = _train(tmp_path / "resumed", 4)
+    assert resumed.step == unbroken.step == 4
+    jax.tree.map(np.testing.assert_array_equal, resumed.variables, unbroken.variables)
+    usual = unbroken.variables["baseline"]["cost"]
+    assert 4.0 < usual.cost / usual.tokens < 8.0  # near the log of the vocabulary
+    assert usual.cost != halfway.variables["baseline"]["cost"].cost
+    lines = (tmp_path / "unbroken" / "metrics.jsonl").read_text().splitlines()
+    entropies = [
+        record["choice_entropy"]
+        for record in map(json.loads, lines)
+        if "choice_entropy" in record
+    ]
+    assert len(entropies) == 4
+    assert all(0.5 < entropy < np.log(32) for entropy in entropies)
