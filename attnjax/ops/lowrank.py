@@ -153,9 +153,9 @@ def pseudo_inverse(matrix: Array, iterations: int = 6) -> jax.Array:
     ``Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4`` from
     ``Z = A^T / (|A|_1 |A|_inf)`` (Razavi et al. 2014; Xiong et al. 2021). A
     singular value's share grows by 13/4 per iteration until it is 1, so that six
-    find the large ones only. The paper's code takes the norms over a whole batch;
-    here they are each matrix's own, so that no sentence depends on another. Rows and
-    columns of zeros stay zero.
+    find the large ones only, and twenty blow up the rounding of one that is 0. The
+    paper's code takes the norms over a whole batch; here they are each matrix's own,
+    so that no sentence depends on another. Rows and columns of zeros stay zero.
 
     Args:
         matrix: A ``[..., W, W]``, not negative, float32.
