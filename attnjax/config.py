@@ -260,9 +260,7 @@ class SelectionConfig:
     # or around a predicted one (local_p), or a single key (hard, gumbel)
     kind: Literal["soft", "top_k", "local_m", "local_p", "hard", "gumbel"] = "soft"
     top_k: int = 8  # keys that each query keeps (top_k)
-    window: int = (
-        10  # keys on each side of the centre: D of Luong et al. 2015, sec. 3.2
-    )
+    window: int = 10  # keys on each side of the centre: D of Luong et al. 2015, 3.2
     temperature: float = 1.0  # of the relaxed choice, tau of Jang et al. 2017 (gumbel)
     # at test time the best key, or one drawn with its probability (hard, gumbel)
     test_choice: Literal["argmax", "sample"] = "argmax"
