@@ -179,7 +179,9 @@ def update(
 def from_options(
     query: Array, key: Array, value: Array, mask: Mask, **options: Any
 ) -> Attended:
-    """`favor_attention` as the catalog calls it, with all options and buffers.
+    """Softmax attention estimated by positive orthogonal random features (FAVOR+).
+
+    This is `favor_attention` as the catalog calls it, with all options and buffers.
 
     Args:
         query: ``[..., T, K]``.
