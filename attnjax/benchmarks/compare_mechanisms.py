@@ -108,7 +108,8 @@ def train_command(arguments: Arguments, name: str, workdir: Path) -> list[str]:
     """The command line of one training run, without the program's name."""
     prefix = f"--model.{arguments.slot}-attention."
     line = CATALOG[name]
-    options = {key: value for key, value in _OPTIONS.items() if key in line.options}
+    chosen = _OPTIONS | ({"clusters": 8} if arguments.slot == "decoder" else {})
+    options = {key: value for key, value in chosen.items() if key in line.options}
     command = ["train", "--config", str(arguments.config), "--workdir", str(workdir)]
     command += ["--training.num-steps", str(arguments.num_steps)]
     command += ["--model.positions", arguments.positions, f"{prefix}kind", name]

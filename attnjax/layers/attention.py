@@ -78,7 +78,7 @@ class MultiHeadAttention(nn.Module):
                 f"width must be a multiple of num_heads, got {self.width=}, "
                 f"{self.num_heads=}."
             )
-        require_slot(self.mechanism.kind, self.slot)
+        require_slot(self.mechanism, self.slot, self._sizes)
         if not self.is_dense and (self.dropout or self.scorer != "scaled_dot"):
             raise ValueError(
                 "scorer and attention dropout belong to dense attention and would not "
@@ -92,6 +92,11 @@ class MultiHeadAttention(nn.Module):
     def is_dense(self) -> bool:
         """Whether every query is scored against every key, by `scorer`."""
         return self.mechanism.kind == "dense"
+
+    @property
+    def _sizes(self) -> Sizes:
+        head_width = self.width // self.num_heads
+        return Sizes(self.num_heads, head_width, head_width, self.max_keys)
 
     def setup(self) -> None:
         """Names the projections; one that is never used takes no parameters."""
@@ -108,8 +113,7 @@ class MultiHeadAttention(nn.Module):
             self.positions, self.num_heads, bidirectional=self.slot != "decoder"
         )
         if not self.is_dense:
-            sizes = Sizes(self.num_heads, head_width, head_width, self.max_keys)
-            self.attention = CatalogAttention(self.mechanism, sizes)
+            self.attention = CatalogAttention(self.mechanism, self._sizes)
             return
         self.score = Scorer(
             kind=self.scorer,

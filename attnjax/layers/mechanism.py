@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -134,18 +135,25 @@ class CatalogAttention(nn.Module):
             variable.value = jnp.asarray(updated[name])
 
 
-def require_slot(kind: str, slot: Slot) -> None:
-    """Raises where a mechanism has no place.
+def require_slot(config: MechanismConfig, slot: Slot, sizes: Sizes) -> None:
+    """Raises where a mechanism has no place, before anything is trained.
 
     Args:
-        kind: the mechanism.
+        config: the mechanism and its options.
         slot: where it is asked for.
+        sizes: heads and widths.
 
     Raises:
-        ValueError: if the catalog does not list the slot for it.
+        ValueError: if the catalog does not list the slot for it, or a decoder could not
+            go step by step with these options.
     """
-    if slot not in entry(kind).slots:
-        raise ValueError(refusal(kind, slot))
+    line = entry(config.kind)
+    if slot not in line.slots:
+        raise ValueError(refusal(config.kind, slot))
+    if slot == "decoder" and line.incremental is not None:
+        options = line.chosen(dataclasses.asdict(config))
+        begin = functools.partial(line.incremental.begin, **options)
+        jax.eval_shape(lambda: begin(1, 1, sizes, jnp.float32))
 
 
 def refusal(kind: str, slot: Slot) -> str:

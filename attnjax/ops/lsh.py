@@ -265,7 +265,14 @@ def _begin(
     batch_size: int, max_tokens: int, sizes: Sizes, dtype: Any, **options: Any
 ) -> HashedCache:
     """An empty cache; see `Incremental`."""
-    shape = (batch_size, sizes.num_heads, max_tokens, Hashing(**options).rounds)
+    hashing = Hashing(**options)
+    if hashing.clusters == 0:
+        raise ValueError(
+            "clusters 0 takes about the square root of the length of a batch, which a "
+            "decoder does not know step by step; give the even number of buckets that "
+            "training shall use."
+        )
+    shape = (batch_size, sizes.num_heads, max_tokens, hashing.rounds)
     past = cache.begin(batch_size, max_tokens, sizes, dtype)
     return HashedCache(*past, jnp.zeros(shape, jnp.int32))
 
@@ -281,7 +288,6 @@ def _step(
     """Softmax over the earlier keys of the own buckets; see `Incremental`."""
     max_tokens = past.key.shape[2]
     hashing = _checked(Hashing(**options))
-    hashing = hashing._replace(clusters=_num_clusters(hashing, max_tokens))
     apart = _blocks_apart(max_tokens, hashing.block)
     bucket = jnp.moveaxis(buckets(query, hashing), -2, -1)  # [B, H, 1, rounds]
     slot = jnp.arange(max_tokens)[None, :]
