@@ -4,8 +4,10 @@ import importlib.util
 import os
 from pathlib import Path
 
+# Tests compile far more than they compute: leave out LLVM's optimisations.
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    os.environ.get("XLA_FLAGS", "")
+    + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 )
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
