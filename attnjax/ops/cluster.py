@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from attnjax.ops.masks import leading_shape, refuse, require_self, with_rank
-from attnjax.ops.padding import real_positions, root_above, roots_above
+from attnjax.ops.masks import refuse, require_self, with_rank
+from attnjax.ops.padding import over_common_axes, root_above, roots_above
 from attnjax.ops.query_chunks import over_query_chunks
 from attnjax.ops.scorers import scaled_dot_scores
 from attnjax.ops.softmax import masked_softmax
@@ -61,13 +61,7 @@ def clustered_attention(
     refuse(mask, "clustered", causal=_SHARED, window=_SHARED, segments=_SHARED)
     num_keys = key.shape[-2]
     require_self(query.shape[-2], num_keys, "clustered")
-    leading = leading_shape(query, key, value)
-    query, key, value_sv = (
-        jnp.broadcast_to(array, (*leading, *array.shape[-2:])).astype(jnp.float32)
-        for array in (query, key, value)
-    )
-    real = real_positions(mask, num_keys)
-    real = jnp.broadcast_to(with_rank(real, len(leading) + 1), (*leading, num_keys))
+    (query, key, value_sv), real = over_common_axes(query, key, value, mask=mask)
     groups = group_queries(query, real, **grouping)
     size = jnp.maximum(groups.member.sum(-1, keepdims=True), 1.0)
     weights_cs = masked_softmax(

@@ -70,25 +70,18 @@ def memory_compressed_attention(
     small_key = compress(key, mask, stride, key_kernel)
     small_value = compress(value, mask, stride, value_kernel)
     number_s = jnp.arange(small_key.shape[-2])
-    exists = None
-    if mask.valid is not None:
-        exists = _blocks(real_positions(mask, num_keys)[..., None], stride)
-        exists = exists[..., 0].any(-1)[..., None, :]
+    exists = _exist(mask, num_keys, stride)
 
     def of_queries(some: jax.Array, position: jax.Array) -> jax.Array:
-        facts = [] if exists is None else [exists]
+        facts = list(exists)
         if mask.causal:
             facts.append(_complete(number_s, stride)[None, :] <= position)
         weights = masked_softmax(scaled_dot_scores(some, small_key), all_of(facts))
         return weights @ small_value
 
     position_t = jnp.arange(num_queries) + (num_keys - num_queries)
-    context = over_query_chunks(
-        of_queries,
-        jnp.asarray(query, jnp.float32),
-        position_t[:, None],
-        chunk=_QUERIES_AT_ONCE,
-    )
+    queries = jnp.asarray(query, jnp.float32), position_t[:, None]
+    context = over_query_chunks(of_queries, *queries, chunk=_QUERIES_AT_ONCE)
     return Attended(context.astype(value.dtype), None)
 
 
@@ -195,6 +188,14 @@ def _step(
 
 
 incremental = Incremental(_begin, _step, "n / stride")
+
+
+def _exist(mask: Mask, num_keys: int, stride: int) -> list[jax.Array]:
+    """Which blocks have a real position ``[..., 1, P]``, unless all have."""
+    if mask.valid is None:
+        return []
+    real = _blocks(real_positions(mask, num_keys)[..., None], stride)
+    return [real[..., 0].any(-1)[..., None, :]]
 
 
 def _complete(number: jax.Array, stride: int) -> jax.Array:

@@ -7,7 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from attnjax.ops.masks import with_rank
+from attnjax.ops.masks import leading_shape, with_rank
 from attnjax.types import Array, Mask
 
 
@@ -40,6 +40,27 @@ def without_padding(array: Array, mask: Mask) -> jax.Array:
     if mask.valid is None:
         return array
     return jnp.where(with_rank(mask.valid[..., None], array.ndim), array, 0.0)
+
+
+def over_common_axes(
+    *arrays: Array, mask: Mask
+) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    """Gives all arrays and the fact ``valid`` the same leading axes.
+
+    Args:
+        mask: the facts.
+        *arrays: ``[..., S, *]``, of equal rank, whose leading axes broadcast.
+
+    Returns:
+        The arrays in float32, and `real_positions` ``[..., S]``.
+    """
+    leading, length = leading_shape(*arrays), arrays[0].shape[-2]
+    spread = tuple(
+        jnp.broadcast_to(array, (*leading, *array.shape[-2:])).astype(jnp.float32)
+        for array in arrays
+    )
+    real = with_rank(real_positions(mask, length), len(leading) + 1)
+    return spread, jnp.broadcast_to(real, (*leading, length))
 
 
 def root_above(count: int) -> int:

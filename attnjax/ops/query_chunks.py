@@ -21,8 +21,8 @@ def over_query_chunks(
     Args:
         attend: ``(*chunks [..., chunk, *]) -> [..., chunk, V]``, where each query
             depends on itself only.
-        *arrays: ``[..., T, *]``; the last chunk is filled up with zeros.
         chunk: queries at once.
+        *arrays: ``[..., T, *]``; the last chunk is filled up with zeros.
 
     Returns:
         ``[..., T, V]``.

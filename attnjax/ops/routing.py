@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from attnjax.ops.entry import Parameter, Sizes
-from attnjax.ops.masks import leading_shape, refuse, require_self, with_rank
-from attnjax.ops.padding import real_positions, root_above
+from attnjax.ops.masks import refuse, require_self, with_rank
+from attnjax.ops.padding import over_common_axes, real_positions, root_above
 from attnjax.ops.scorers import scaled_dot_scores
 from attnjax.ops.softmax import masked_softmax
 from attnjax.types import Array, Attended, Mask
@@ -67,26 +67,15 @@ def routing_attention(
         raise ValueError(
             f"routing has {centroids.shape[-2]} centroids, but {clusters=}."
         )
-    leading = leading_shape(query, key, value)
-    query, key, value_sv = (
-        jnp.broadcast_to(array, (*leading, *array.shape[-2:])).astype(jnp.float32)
-        for array in (query, key, value)
-    )
-    real = real_positions(mask, num_keys)
-    real = jnp.broadcast_to(with_rank(real, len(leading) + 1), (*leading, num_keys))
+    (query, key, value_sv), real = over_common_axes(query, key, value, mask=mask)
     readers = _route(query, real, centroids)
     sources = _route(key, real, centroids)
-    scores = scaled_dot_scores(
-        _members(query, readers), _members(key, sources)
-    )  # [..., C, W, W]
+    scores = scaled_dot_scores(_members(query, readers), _members(key, sources))
     weights = masked_softmax(scores, sources.taken[..., None, :])
-    found = jnp.where(
-        readers.taken[..., None], weights @ _members(value_sv, sources), 0.0
-    )
-    total = _add_up(found, readers.position, num_keys)
-    times = _add_up(
-        readers.taken[..., None].astype(jnp.float32), readers.position, num_keys
-    )
+    found = weights @ _members(value_sv, sources)  # [..., C, W, V]
+    taken = readers.taken[..., None].astype(jnp.float32)
+    total = _add_up(found * taken, readers.position, num_keys)
+    times = _add_up(taken, readers.position, num_keys)
     context = total / jnp.maximum(times, 1.0)
     return Attended(context.astype(value.dtype), None)
 
