@@ -116,7 +116,11 @@ def test_help_explains_every_field(capsys):
             main(["train", "--config", str(ROOT / f"configs/{name}.py"), "--help"])
         assert stop.value.code == 0
         lines = [line.strip("│ ") for line in capsys.readouterr().out.split("\n")]
-        options = [i for i, line in enumerate(lines) if re.match(r"--\w", line)]
+        options = [  # a line that ends in a comma goes on with the option's other name
+            i
+            for i, line in enumerate(lines)
+            if re.match(r"--\w", line) and not line.endswith(",")
+        ]
         assert len(options) > 30
         for index in options:
             help_line = lines[index + 1]
@@ -133,9 +137,7 @@ def test_a_typo_names_the_nearest_field(capsys):
 
 def test_every_dataclass_is_frozen_and_keyword_only():
     sections = [
-        value
-        for value in vars(config).values()
-        if dataclasses.is_dataclass(value) and value.__module__ == config.__name__
+        value for value in vars(config).values() if dataclasses.is_dataclass(value)
     ]
     assert len(sections) >= 12
     for section in sections:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -49,15 +49,8 @@ def flax_attention_fn(
         ValueError: if there is no such mechanism or an option is missing; and when the
             function is called with an array mask, a bias or dropout.
     """
-    line = entry(name)
-    missing = sorted(set(line.options) - set(options))
-    unknown = sorted(set(options) - set(line.options))
-    if missing or unknown:
-        raise ValueError(
-            f"{name} takes the options {', '.join(line.options) or 'none'}; missing: "
-            f"{', '.join(missing) or 'none'}, unknown: {', '.join(unknown) or 'none'}."
-        )
-    attend = line.bind(options)
+    _require_options(name, entry(name).options, options)
+    attend = entry(name).bind(options)
     facts = (mask_facts or Mask()).over_heads()
     given = dict(arrays or {})
 
@@ -70,17 +63,34 @@ def flax_attention_fn(
         dropout_rate: float = 0.0,
         **flax_settings: Any,
     ) -> jax.Array:
-        if mask is not None or bias is not None:
-            raise ValueError(
-                f"{name} attention takes mask facts, not an n x n mask or bias array; "
-                "pass mask_facts=Mask(...) to flax_attention_fn instead."
-            )
-        if dropout_rate > 0.0 and not flax_settings.get("deterministic", True):
-            raise ValueError(
-                f"{name} attention has no dropout on its weights; use dropout_rate=0."
-            )
+        drops = dropout_rate > 0.0 and not flax_settings.get("deterministic", True)
+        _refuse_extras(name, mask, bias, drops)
         heads_first = (jnp.swapaxes(x, -3, -2) for x in (query, key, value))
         context = attend(*heads_first, facts, **given).context
         return jnp.swapaxes(jnp.asarray(context), -3, -2)
 
     return attention_fn
+
+
+def _require_options(name: str, known: Collection[str], given: Collection[str]) -> None:
+    missing = sorted(set(known) - set(given))
+    unknown = sorted(set(given) - set(known))
+    if missing or unknown:
+        raise ValueError(
+            f"{name} takes the options {', '.join(known) or 'none'}; missing: "
+            f"{', '.join(missing) or 'none'}, unknown: {', '.join(unknown) or 'none'}."
+        )
+
+
+def _refuse_extras(
+    name: str, mask: Array | None, bias: Array | None, drops: bool
+) -> None:
+    if mask is not None or bias is not None:
+        raise ValueError(
+            f"{name} attention takes mask facts, not an n x n mask or bias array; "
+            "pass mask_facts=Mask(...) to flax_attention_fn instead."
+        )
+    if drops:
+        raise ValueError(
+            f"{name} attention has no dropout on its weights; use dropout_rate=0."
+        )

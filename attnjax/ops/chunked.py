@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -85,47 +86,57 @@ def chunked_attention(
     scaled = query.astype(jnp.float32) * query.shape[-1] ** -0.5
     queries = _cut((scaled,), num_keys - num_queries, None, mask.query_segments, chunk)
     keys = _cut((key, value), 0, mask.valid, mask.key_segments, chunk)
-    padded = num_keys % min(chunk, num_keys) != 0
     leading = leading_shape(query, key, value)
 
     @jax.checkpoint
     def of_queries(_: None, some: _Side) -> tuple[None, jax.Array]:
-        (query_tk,) = some.arrays
-        rows = (*leading, query_tk.shape[-2])
-        start = _Running(
-            jnp.full(rows, -jnp.inf, jnp.float32),
-            jnp.zeros(rows, jnp.float32),
-            jnp.zeros((*rows, value.shape[-1]), jnp.float32),
-        )
-
-        @jax.checkpoint
-        def of_keys(running: _Running, others: _Side) -> tuple[_Running, None]:
-            real = others.positions < num_keys if padded else None
-            reachable = _reachable(mask, some.positions, others.positions)
-            if reachable is None:
-                return _absorb(running, some, others, mask, real, bias), None
-            return (
-                lax.cond(
-                    reachable,
-                    lambda now: _absorb(now, some, others, mask, real, bias),
-                    lambda now: now,
-                    running,
-                ),
-                None,
-            )
-
-        end, _ = lax.scan(of_keys, start, keys)
-        total = jnp.where(end.total == 0.0, 1.0, end.total)
-        return None, (end.context / total[..., None]).astype(value.dtype)
+        start = _nothing_seen((*leading, some.positions.shape[0]), value.shape[-1])
+        return None, _over_keys(start, some, keys, mask, num_keys, bias)
 
     _, context = lax.scan(of_queries, None, queries)
     context = jnp.moveaxis(context, 0, -3)
     context = context.reshape(*context.shape[:-3], -1, context.shape[-1])
-    return Attended(context[..., :num_queries, :], None)
+    return Attended(context[..., :num_queries, :].astype(value.dtype), None)
+
+
+def _nothing_seen(rows: tuple[int, ...], value_width: int) -> _Running:
+    return _Running(
+        jnp.full(rows, -jnp.inf, jnp.float32),
+        jnp.zeros(rows, jnp.float32),
+        jnp.zeros((*rows, value_width), jnp.float32),
+    )
+
+
+def _over_keys(
+    start: _Running,
+    queries: _Side,
+    keys: _Side,
+    mask: Mask,
+    num_keys: int,
+    bias: Bias | None,
+) -> jax.Array:
+    """The context of one chunk of queries, ``[..., chunk, V]`` float32."""
+    has_filling = keys.positions.size != num_keys
+
+    @jax.checkpoint
+    def of_keys(running: _Running, others: _Side) -> tuple[_Running, None]:
+        real = others.positions < num_keys if has_filling else None
+        absorb = functools.partial(
+            _absorb, queries=queries, keys=others, mask=mask, real=real, bias=bias
+        )
+        reachable = _reachable(mask, queries.positions, others.positions)
+        if reachable is None:
+            return absorb(running), None
+        return lax.cond(reachable, absorb, lambda running: running, running), None
+
+    end, _ = lax.scan(of_keys, start, keys)
+    total = jnp.where(end.total == 0.0, 1.0, end.total)
+    return end.context / total[..., None]
 
 
 def _absorb(
     running: _Running,
+    *,
     queries: _Side,
     keys: _Side,
     mask: Mask,

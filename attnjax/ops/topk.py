@@ -72,10 +72,8 @@ def top_k_attention(
         offset_ts = jnp.arange(num_keys)[None, :] - position
         if bias is not None:
             scores = scores + with_rank(bias(offset_ts), scores.ndim)
-        query_segments = segments[0][..., 0] if segments else None
-        allowed = allowed_at(
-            mask, offset_ts, mask.valid, (query_segments, mask.key_segments)
-        )
+        both = (segments[0][..., 0] if segments else None, mask.key_segments)
+        allowed = allowed_at(mask, offset_ts, mask.valid, both)
         return mean_of_best(scores, value, allowed, top_k)
 
     return Attended(over_query_chunks(attend_some, *of_queries, chunk=chunk), None)

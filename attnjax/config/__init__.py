@@ -1,0 +1,85 @@
+"""An experiment as frozen dataclasses, checked at birth.
+
+Every field carries its unit and meaning beside it, which is also the text of
+``python train.py --config FILE --help``. `attnjax.config_json` stores and reads them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from attnjax.config.checks import require
+from attnjax.config.data import (
+    CLDRSource,
+    DataConfig,
+    TextFilesSource,
+    TFDSSource,
+    TokenizerConfig,
+)
+from attnjax.config.model import (
+    AttentionName,
+    MechanismConfig,
+    MechanismName,
+    PositionsName,
+    RNNConfig,
+    ScorerName,
+    SelectionConfig,
+    TransformerConfig,
+)
+from attnjax.config.training import (
+    DecodingConfig,
+    EvaluationConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    TrainingConfig,
+)
+
+__all__ = [
+    "AttentionName",
+    "CLDRSource",
+    "DataConfig",
+    "DecodingConfig",
+    "EvaluationConfig",
+    "Experiment",
+    "MechanismConfig",
+    "MechanismName",
+    "OptimizerConfig",
+    "PositionsName",
+    "RNNConfig",
+    "ScheduleConfig",
+    "ScorerName",
+    "SelectionConfig",
+    "TFDSSource",
+    "TextFilesSource",
+    "TokenizerConfig",
+    "TrainingConfig",
+    "TransformerConfig",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One experiment: data, model, training and search."""
+
+    data: DataConfig
+    model: TransformerConfig | RNNConfig
+    optimizer: OptimizerConfig = OptimizerConfig()
+    training: TrainingConfig = TrainingConfig()
+    decoding: DecodingConfig = DecodingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    seed: int = 0  # of initial weights, dropout and the order of batches
+    workdir: Path = Path("runs/experiment")  # run folder: config, tokens, checkpoints
+
+    def __post_init__(self) -> None:
+        require(
+            not (self.data.packing and isinstance(self.model, RNNConfig)),
+            "packing puts several sentences in one row, which a recurrent model would "
+            "read as one; set data.packing=False.",
+        )
+        tied = self.model.tied_embeddings
+        require(
+            self.data.tokenizer.joint or tied != "all",
+            "tied_embeddings='all' needs one vocabulary for both languages; set "
+            "data.tokenizer.joint=True or model.tied_embeddings='decoder'.",
+        )

@@ -1,0 +1,109 @@
+"""Training, and how sentences are produced."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from attnjax.config.checks import require, require_positive, require_rate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """The learning rate of update 1, 2, ...; the peak is at update = warmup_steps."""
+
+    # after the warm-up: noam and rsqrt fall as 1/sqrt(update), cosine to `final`
+    kind: Literal["noam", "rsqrt", "cosine", "constant"] = "rsqrt"
+    peak: float = 1e-3  # learning rate at its highest; noam: the factor, 1 in the paper
+    warmup_steps: int = 1_000  # updates of linear warm-up; 0 or 1 means none
+    width: int = 512  # d_model of noam
+    final: float = 0.0  # learning rate at the end of cosine
+
+    def __post_init__(self) -> None:
+        require_positive(self, "peak", "width")
+        require(
+            self.warmup_steps >= 0,
+            f"warmup_steps must be 0 or more, got {self.warmup_steps}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """The update rule."""
+
+    kind: Literal["adam", "adamw", "adafactor"] = "adam"  # the algorithm
+    beta1: float = 0.9  # decay of the mean gradient (adam, adamw)
+    beta2: float = 0.98  # decay of the mean squared gradient (adam, adamw)
+    epsilon: float = 1e-9  # added to the root of the mean square (adam, adamw)
+    weight_decay: float = 0.0  # adamw: of matrices only, not of biases and norms
+    clip_norm: float | None = 1.0  # global gradient norm above which it is scaled
+    schedule: ScheduleConfig = ScheduleConfig()
+
+    def __post_init__(self) -> None:
+        require_rate(self, "beta1", "beta2")
+        require_positive(self, "epsilon")
+        require(
+            self.clip_norm is None or self.clip_norm > 0,
+            f"clip_norm must be greater than 0 or None, got {self.clip_norm}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """The loop: how long, what precision, when to look and to save."""
+
+    num_steps: int = 10_000  # optimiser updates
+    accumulate_steps: int = 1  # batches per update
+    label_smoothing: float = 0.1  # mass spread evenly over all classes
+    # of the computation; weights, softmax, norms and loss stay float32
+    precision: Literal["float32", "bfloat16"] = "float32"
+    log_every: int = 50  # steps between log lines
+    evaluate_every: int = 500  # steps between validations
+    checkpoint_every: int = 500  # steps between checkpoints
+    keep_checkpoints: int = 3  # the latest k; the best one is kept besides
+    patience: int | None = None  # validations without a better score before stopping
+
+    def __post_init__(self) -> None:
+        require_positive(
+            self,
+            *("num_steps", "accumulate_steps", "log_every", "evaluate_every"),
+            *("checkpoint_every", "keep_checkpoints"),
+        )
+        require_rate(self, "label_smoothing")
+        require(
+            self.patience is None or self.patience > 0,
+            f"patience must be greater than 0 or None, got {self.patience}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecodingConfig:
+    """How sentences are produced at test time."""
+
+    beam_size: int = 4  # 1 is greedy search
+    length_penalty: float = 0.6  # alpha of Wu et al. 2016, eq. 14
+    max_extra_tokens: int = 50  # output limit beyond the source length, in tokens
+    max_source_tokens: int = 1_024  # longer sources are cut, with a warning
+    tokens_per_batch: int = 4_096  # padded source tokens decoded at once
+
+    def __post_init__(self) -> None:
+        require_positive(
+            self,
+            *("beam_size", "max_extra_tokens", "max_source_tokens"),
+            "tokens_per_batch",
+        )
+        require(
+            self.length_penalty >= 0,
+            f"length_penalty must be 0 or more, got {self.length_penalty}.",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """What validation during training does; the test set is always scored whole."""
+
+    max_pairs: int = 1_000  # first pairs of the validation set that are translated
+    beam_size: int = 1  # of validation during training
+
+    def __post_init__(self) -> None:
+        require_positive(self, "max_pairs", "beam_size")
