@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"| {name} | {learned.nll:.3f} | {learned.accuracy:.1%} |", flush=True)
     print("\n| updates | gradient by | total variance | its mean, squared |")
     print("| --- | --- | --- | --- |")
-    for updates in (options.updates // 6, options.updates):
+    for updates in (options.updates // 20, options.updates // 6, options.updates):
         variables = learn(hard(soft_rate=0.0), updates=updates).variables
         moments = gradient_moments(variables, options.draws)
         for name, signal, variance in zip(ESTIMATORS, *moments, strict=True):

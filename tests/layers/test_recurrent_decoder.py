@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnjax.config import RNNConfig
-from attnjax.layers.decoder_cells import Inputs
+from attnjax.layers.decoder_cells import Inputs, RecurrentStack
 from attnjax.layers.recurrent_decoder import RecurrentDecoder
 
 B, T, S, E, D, A = 2, 5, 7, 3, 11, 13
@@ -46,6 +46,10 @@ def _random_variables(decoder: RecurrentDecoder, arguments):
     shapes = jax.eval_shape(
         lambda rng: decoder.init(rng, *arguments, method=_decode), jax.random.key(0)
     )
+    return _random_like(shapes)
+
+
+def _random_like(shapes):
     rng = np.random.default_rng(1)
     return jax.tree.map(
         lambda leaf: 0.3 * rng.normal(size=leaf.shape).astype(leaf.dtype), shapes
@@ -84,11 +88,7 @@ def test_previous_query_is_the_model_of_bahdanau():
         weight = _softmax(np.tanh(query[:, None] + key) @ scorer["vector"])
         context = (weight[..., None] * memory).sum(axis=1)
         x = _affine(params["input_gates"], embedded[:, t])
-        x = x + context @ params["context_gates"]["kernel"]
-        h = _affine(cell, hidden)
-        reset, keep = _sigmoid(x + h)[:, :D], _sigmoid(x + h)[:, D : 2 * D]
-        proposal = np.tanh(x[:, 2 * D :] + reset * h[:, 2 * D :])
-        hidden = (1 - keep) * proposal + keep * hidden
+        hidden = _gru(cell, x + context @ params["context_gates"]["kernel"], hidden)
         joined = np.concatenate([hidden, context, embedded[:, t]], axis=-1)
         pieces = _affine(params["readout"]["join"], joined)
         np.testing.assert_allclose(weights[:, t], weight, atol=1e-5)
@@ -115,6 +115,31 @@ def test_input_feeding_is_the_model_of_luong():
         vector = np.tanh(_affine(params["readout"]["join"], joined))
         np.testing.assert_allclose(weights[:, t], weight, atol=1e-5)
         np.testing.assert_allclose(vectors[:, t], vector, atol=1e-5)
+
+
+def _gru(params, gates, hidden):
+    h = _affine(params, hidden)
+    reset, keep = np.split(_sigmoid(gates + h)[:, : 2 * D], 2, axis=-1)
+    proposal = np.tanh(gates[:, 2 * D :] + reset * h[:, 2 * D :])
+    return (1 - keep) * proposal + keep * hidden
+
+
+def test_each_layer_reads_the_new_state_of_the_one_below():
+    config = RNNConfig(embedding_width=E, hidden_width=D, decoder_layers=3)
+    states = tuple((_normal(B, D, seed=seed),) for seed in range(3))
+    inputs = Inputs(_normal(B, 3 * D, seed=3), _normal(B, 2, D, seed=4))
+    stack = RecurrentStack(config)
+    shapes = jax.eval_shape(stack.init, jax.random.key(0), states, inputs)
+    variables = _random_like(shapes)
+    params = variables["params"]
+    found = stack.apply(variables, states, inputs)
+    gates = hidden = inputs.gates
+    for layer, (state,) in enumerate(states):
+        if layer > 0:
+            below = hidden * inputs.dropout[:, layer - 1]
+            gates = _affine(params[f"input_gates_{layer}"], below)
+        hidden = _gru(params[f"cell_{layer}"], gates, state)
+        np.testing.assert_allclose(found[layer][0], hidden, atol=1e-5)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])

@@ -179,6 +179,28 @@ def test_half_of_the_sentences_are_soft():
     assert len({tuple(row) for row in weights[one_hot].argmax(-1)}) > 10
 
 
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("kind", ["top_k", "local_m", "local_p", "hard", "gumbel"])
+def test_every_selection_computes_in_bfloat16(kind, query):
+    selection = SelectionConfig(kind=kind, window=1, top_k=2)
+    config = _config(selection, cell="lstm", **QUERIES[query])
+    model = RNNSeq2Seq(config, C, C, dtype=jnp.bfloat16)
+    source, inputs = _tokens(B, 5, 0), _tokens(B, T, 1)
+    variables = _random_variables(model, source, inputs)
+    decoded = jax.eval_shape(
+        lambda rng: model.apply(
+            variables, source, inputs, train=True, rngs={"dropout": rng}
+        ),
+        jax.random.key(0),
+    )
+    assert decoded.logits.dtype == jnp.bfloat16
+    assert decoded.attention["decoder/cross"].shape == (B, 1, T, 5)
+    assert (decoded.choices is not None) == (kind == "hard")
+    for leaf in jax.tree.leaves(decoded.choices):
+        assert leaf.shape == (B, T)
+        assert leaf.dtype == jnp.float32
+
+
 def test_a_selection_needs_an_attention():
     with pytest.raises(ValueError, match="attention 'none' scores none"):
         RNNConfig(attention="none", selection=SelectionConfig(kind="hard"))
