@@ -61,9 +61,9 @@ def flax_attention_fn(
         bias: Array | None = None,
         mask: Array | None = None,
         dropout_rate: float = 0.0,
-        **flax_settings: Any,
-    ) -> jax.Array:
-        drops = dropout_rate > 0.0 and not flax_settings.get("deterministic", True)
+        deterministic: bool = True,
+    ) -> jax.Array:  # Flax passes only what is named here
+        drops = dropout_rate > 0.0 and not deterministic
         _refuse_extras(name, mask, bias, drops)
         heads_first = (jnp.swapaxes(x, -3, -2) for x in (query, key, value))
         context = attend(*heads_first, facts, **given).context

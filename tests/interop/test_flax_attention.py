@@ -16,6 +16,7 @@ OPTIONS = {
     **{"window": 2, "dilation": 1, "block": 2, "num_global": 1, "num_random": 1},
     **{"rank": 3, "stride": 2, "chunk": 3, "clusters": 2, "top_k": 2, "rounds": 2},
     **{"features": 8, "rows": 2, "redraw_every": 2, "seed": 0, "temperature": 1.0},
+    "attend_to_self": False,
 }
 
 

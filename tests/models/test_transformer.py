@@ -286,11 +286,12 @@ def test_bfloat16_computes_low_and_keeps_float32_parameters(post, pair):
     leaves = jax.tree.leaves(shapes(low, *pair))
     assert {leaf.dtype for leaf in leaves} == {jnp.dtype("float32")}
     encoded = encode((low, variables), pair[0])
-    logits, attention = call((low, variables), "decode", encoded, pair[1], train=False)
-    results = (encoded.states, encoded.attention, logits, attention)
+    decoded = call((low, variables), "decode", encoded, pair[1], train=False)
+    results = (encoded.states, encoded.attention, decoded)
     assert {leaf.dtype for leaf in jax.tree.leaves(results)} == {jnp.dtype("bfloat16")}
     exact = decode(post, *pair).logits
-    np.testing.assert_allclose(logits.astype(jnp.float32), exact, atol=0.15)
+    low_logits = decoded.logits.astype(jnp.float32)
+    np.testing.assert_allclose(low_logits, exact, atol=0.15)
 
 
 def test_dropout_acts_in_training_only(post, pair):
