@@ -72,14 +72,17 @@ def test_weights_sum_to_1_even_where_all_features_underflow(causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_sums_of_bfloat16_inputs_are_float32(causal):
-    """A bfloat16 sum of ones stops growing at 256."""
-    length = 4096
-    ones = jnp.ones((1, length, 2), jnp.bfloat16)
-    half = (jnp.arange(length) >= length // 2).astype(jnp.bfloat16)[None, :, None]
-    got = linear_attention(ones, ones, half, Mask(causal=causal)).context
-    assert got.dtype == jnp.bfloat16
-    np.testing.assert_allclose(np.float32(got[0, -1]), 0.5, atol=2e-3)
+def test_features_and_sums_of_bfloat16_inputs_are_float32(causal):
+    """With float32 values the result shows every bit that was lost on the way."""
+    query, key, value = (x[:1, :1] for x in arrays(1024, 1024))
+    query, key = query.astype(jnp.bfloat16), key.astype(jnp.bfloat16)
+    mask = Mask(causal=causal)
+    exact = [x.astype(jnp.float32) for x in (query, key)]
+    expected = linear_attention(*exact, value, mask).context
+    got = linear_attention(query, key, value, mask).context
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+    low = linear_attention(query, key, value.astype(jnp.bfloat16), mask).context
+    assert low.dtype == jnp.bfloat16
 
 
 def test_features_are_positive_and_smooth_enough():

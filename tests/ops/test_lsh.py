@@ -63,10 +63,17 @@ def test_equals_one_softmax_over_the_union_of_the_rounds(causal, window):
 
 
 def test_a_key_seen_in_many_rounds_counts_once():
+    """The weights are those of a plain softmax over whatever keys they cover."""
     query, key, _ = arrays()
-    once = weights_of(query, key, clusters=1, rounds=1)
-    often = weights_of(query, key, clusters=1, rounds=4)
-    np.testing.assert_allclose(once, often, atol=1e-6)
+    options = {"clusters": 2, "rounds": 4}  # pairs meet in 0 to 4 of the rounds
+    weights = weights_of(query, key, **options)
+    hashed = np.asarray(buckets(query, Hashing(**{**OPTIONS, **options})))
+    meetings = (hashed[..., :, None] == hashed[..., None, :]).sum(2)
+    assert set(np.unique(meetings)) == {0, 1, 2, 3, 4}
+    scores = np.einsum("bhtk,bhsk->bhts", query, key) / np.sqrt(K)
+    powers = np.exp(scores) * (weights > 0)
+    expected = powers / powers.sum(-1, keepdims=True)
+    np.testing.assert_allclose(weights, expected, atol=1e-5)
 
 
 def test_own_position_is_read_only_where_there_is_no_other():
