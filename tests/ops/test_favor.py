@@ -145,17 +145,23 @@ def test_causal_sums_equal_the_quadratic_form():
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_huge_keys_overflow_nowhere(causal):
-    """Keys that grow along the sentence, and still larger ones under the mask."""
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_huge_keys_overflow_nowhere(causal, sign):
+    """Keys that grow along the sentence, towards the projection or away from it.
+
+    Away from it the largest projection is far below 0, and taken off it would lift the
+    masked keys, which are 0, beyond any float.
+    """
     query, key, value = arrays()
     valid = jnp.arange(S)[None, None, :] < jnp.array([S, 4])[:, None, None]
-    growth = jnp.where(valid, 3.0 ** jnp.arange(S)[None, None, :], 1e4)[..., None]
-    projection = favor.orthogonal_projection(jax.random.key(5), (H, 1, K))
+    growth = sign * 100.0 * 3.0 ** jnp.arange(S)[None, None, :]
+    growth = jnp.where(valid, growth, 0.0)[..., None]
+    projection = jnp.ones((H, 1, K))
 
     def total(query, key, value):
         mask = Mask(valid=valid, causal=causal)
         context = favor.favor_attention(
-            query, key * growth, value, mask, projection=projection, chunk=2
+            query, jnp.abs(key) * growth, value, mask, projection=projection, chunk=2
         ).context
         return context.sum(), context
 
