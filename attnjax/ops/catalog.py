@@ -299,7 +299,8 @@ CATALOG: Mapping[str, Entry] = {
         facts=("valid", "causal"),
         slots=("encoder", "decoder", "cross", "classifier"),
         refusal="it forms no weights, which a recurrent decoder reads",
-        limit_reason="it nears dense attention as 1 / sqrt(features), without end",
+        limit_reason="its error falls as 1 / sqrt(features) only once these outnumber "
+        "the kernel's relative variance, exp(|q + k|^2) - 1 of scaled q and k",
         cost="time n K features, memory n features",
         memory_exponent=1.0,
         paper="Choromanski et al. 2021, Rethinking attention with Performers",
