@@ -14,12 +14,11 @@ from attnjax.layers.linear import Linear
 from attnjax.layers.mechanism import CatalogAttention, require_slot
 from attnjax.layers.positions import RelativePositions
 from attnjax.layers.scorer import Scorer
-from attnjax.ops.attend import attend
+from attnjax.ops.attend import attend, dense_attention
 from attnjax.ops.cache import write
 from attnjax.ops.catalog import entry
 from attnjax.ops.entry import Sizes, Slot
-from attnjax.ops.masks import key_minus_query_position
-from attnjax.ops.relative import Bias
+from attnjax.ops.relative import Bias, biased_step
 from attnjax.types import Array, Attended, Mask, PyTree
 
 
@@ -213,13 +212,9 @@ class MultiHeadAttention(nn.Module):
             write(cache.value, value, position),
         )
         slots = jnp.arange(cache.value.shape[2])
-        scores = self.score(query, cache.key)
-        if bias is not None:
-            bias_hbs = bias(slots[None, :] - position[:, None])
-            scores = scores + jnp.moveaxis(bias_hbs, 0, 1)[:, :, None].astype(
-                self.dtype
-            )
-        mask = Mask(valid=slots[None, :] <= position[:, None]).over_heads()
+        offset = slots[None, :] - position[:, None]
+        scores = biased_step(self.score(query, cache.key), bias, offset)
+        mask = Mask(valid=offset <= 0).over_heads()
         return self._joined(attend(scores, cache.value, mask).context)[:, 0], cache
 
     def _project_self(self, x: Array, positions: Array) -> tuple[Array, Array, Array]:
@@ -252,15 +247,14 @@ class MultiHeadAttention(nn.Module):
                 query, memory.key, memory.value, mask, bias=bias, train=train
             )
             return Attended(self._joined(context), weights)
-        scores = self.score(query, memory.key)
-        if bias is not None:
-            offset_ts = key_minus_query_position(*scores.shape[-2:])
-            scores = scores + bias(offset_ts)[None].astype(scores.dtype)
-        context, weights = attend(
-            scores,
+        context, weights = dense_attention(
+            query,
+            memory.key,
             memory.value,
             mask,
+            score=self.score,
             dropout=lambda weights: self.weight_dropout(weights, train=train),
+            bias=bias,
         )
         return Attended(self._joined(context), weights)
 

@@ -12,7 +12,7 @@ from flax import linen as nn
 
 from attnjax.config import MechanismConfig
 from attnjax.ops.catalog import entry
-from attnjax.ops.entry import Entry, Parameter, Sizes, Slot
+from attnjax.ops.entry import Entry, Incremental, Parameter, Sizes, Slot
 from attnjax.ops.relative import Bias
 from attnjax.types import Array, Attended, Mask, PyTree
 
@@ -71,7 +71,7 @@ class CatalogAttention(nn.Module):
         Returns:
             Context ``[B, H, T, V]``, and weights if the mechanism forms them.
         """
-        if train and self.line.update is not None:
+        if train:
             self._update(query, key, mask)
         more: dict[str, Any] = {} if bias is None else {"bias": bias}
         if self.line.needs_rng:
@@ -80,9 +80,7 @@ class CatalogAttention(nn.Module):
 
     def begin(self, batch_size: int, max_tokens: int, dtype: Any) -> PyTree:
         """An empty cache for `step`; see `attnjax.ops.entry.Incremental`."""
-        if self.line.incremental is None:
-            raise ValueError(refusal(self.config.kind, "decoder"))
-        return self.line.incremental.begin(
+        return self._incremental.begin(
             batch_size, max_tokens, self.sizes, dtype, **self.options
         )
 
@@ -105,28 +103,32 @@ class CatalogAttention(nn.Module):
         Returns:
             Context ``[B, H, 1, V]`` and the next cache.
         """
-        if self.line.incremental is None:
-            raise ValueError(refusal(self.config.kind, "decoder"))
         more = {} if bias is None else {"bias": bias}
-        step = self.line.incremental.step
+        step = self._incremental.step
         return step(*inputs, cache, position, **self._bound(), **more)
 
+    @property
+    def _incremental(self) -> Incremental:
+        if self.line.incremental is None:
+            raise ValueError(refusal(self.config.kind, "decoder"))
+        return self.line.incremental
+
     def _bound(self) -> dict[str, Any]:
-        buffers = {name: variable.value for name, variable in self.kept.items()}
-        return {**self.options, **self.learned, **buffers}
+        return {**self.options, **self.learned, **self._buffers()}
+
+    def _buffers(self) -> dict[str, Array]:
+        return {name: variable.value for name, variable in self.kept.items()}
 
     def _first_value(self, parameter: Parameter) -> jax.Array:
         return parameter.init(self.make_rng("params"), parameter.shape)
 
     def _update(self, query: Array, key: Array, mask: Mask) -> None:
-        if self.is_initializing() or not self.is_mutable_collection(COLLECTION):
+        if self.line.update is None or self.is_initializing():
             return
-        if self.line.update is None:
+        if not self.is_mutable_collection(COLLECTION):
             return
-        buffers = {name: variable.value for name, variable in self.kept.items()}
         updated = self.line.update(
-            jax.lax.stop_gradient(buffers),
-            *jax.lax.stop_gradient((query, key)),
+            *jax.lax.stop_gradient((self._buffers(), query, key)),
             mask,
             self.make_rng("dropout"),
             **self.options,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 
-from attnjax.ops.masks import allowed, key_minus_query_position, with_rank
-from attnjax.ops.relative import Bias
+from attnjax.ops.masks import allowed
+from attnjax.ops.relative import Bias, biased
 from attnjax.ops.scorers import scaled_dot_scores
 from attnjax.ops.softmax import masked_softmax
 from attnjax.types import Array, Attended, Mask
@@ -68,8 +68,4 @@ def dense_attention(
     Returns:
         Context ``[..., T, V]`` and weights ``[..., T, S]``.
     """
-    scores = score(query, key)
-    if bias is not None:
-        offset_ts = key_minus_query_position(*scores.shape[-2:])
-        scores = scores + with_rank(bias(offset_ts), scores.ndim).astype(scores.dtype)
-    return attend(scores, value, mask, dropout=dropout)
+    return attend(biased(score(query, key), bias), value, mask, dropout=dropout)

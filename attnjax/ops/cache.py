@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,13 +11,16 @@ import jax.numpy as jnp
 
 from attnjax.ops.attend import attend
 from attnjax.ops.entry import Incremental, Sizes
-from attnjax.ops.masks import with_rank
-from attnjax.ops.relative import Bias
+from attnjax.ops.relative import Bias, biased_step
 from attnjax.ops.scorers import scaled_dot_scores
 from attnjax.types import Array, Attended, Mask
 
 Pattern = Callable[..., Array]
 """``(query position, key position, **options) -> bool``, of arrays that broadcast."""
+
+
+Reader = Callable[..., Attended]
+"""``(scores, value, mask) -> Attended``."""
 
 
 class KeyValueCache(NamedTuple):
@@ -69,10 +73,53 @@ def write(cache: Array, new: Array, place: Array) -> jax.Array:
     return jnp.asarray(cache).at[rows, :, place].set(new[:, :, 0].astype(cache.dtype))
 
 
+def append(
+    cache: KeyValueCache, key: Array, value: Array, place: Array
+) -> KeyValueCache:
+    """Writes the key and the value of one more position.
+
+    Args:
+        cache: of the positions before.
+        key: ``[B, H, 1, K]``.
+        value: ``[B, H, 1, V]``.
+        place: ``[B]`` int.
+
+    Returns:
+        The cache with one more position.
+    """
+    return KeyValueCache(write(cache.key, key, place), write(cache.value, value, place))
+
+
+def attend_cached(
+    query: Array,
+    cache: KeyValueCache,
+    offset: Array,
+    allowed: Array,
+    bias: Bias | None = None,
+    read: Reader = attend,
+) -> jax.Array:
+    """One query a row attends to a cache.
+
+    Args:
+        query: ``[B, H, 1, K]``.
+        cache: of S places.
+        offset: ``[B, S]`` int, position of what each place holds minus the query's.
+        allowed: ``[B, S]`` bool, places that may be attended to.
+        bias: added to the scores, a function of the offset.
+        read: scores (float32, as in the pass over whole sequences), value and mask to
+            the context.
+
+    Returns:
+        Context ``[B, H, 1, V]``.
+    """
+    scores = scaled_dot_scores(query.astype(jnp.float32), cache.key.astype(jnp.float32))
+    mask = Mask(valid=allowed).over_heads()
+    attended = read(biased_step(scores, bias, offset), cache.value, mask)
+    return jnp.asarray(attended.context)
+
+
 def with_pattern(
-    pattern: Pattern,
-    state: str = "n",
-    attend: Callable[[Array, Array, Mask], Attended] = attend,
+    pattern: Pattern, state: str = "n", read: Reader | None = None
 ) -> Incremental:
     """The one-step form of softmax attention over a pattern of earlier positions.
 
@@ -80,7 +127,8 @@ def with_pattern(
         pattern: which key position a query position may attend to, among those that
             are not later; called with the options of the mechanism.
         state: size of the cache in words.
-        attend: scores, value and mask to the context, if not by a softmax.
+        read: scores, value and mask to the context, called with the options too; None
+            takes the softmax of all allowed keys.
 
     Returns:
         The one-step form: a cache of all positions, and one row of scores a step.
@@ -95,18 +143,11 @@ def with_pattern(
         bias: Bias | None = None,
         **options: Any,
     ) -> tuple[jax.Array, KeyValueCache]:
-        cache = KeyValueCache(
-            write(cache.key, key, position), write(cache.value, value, position)
-        )
-        slot = jnp.arange(cache.value.shape[2])[None, :]
-        position = position[:, None]
-        valid = (slot <= position) & pattern(position, slot, **options)
-        scores = scaled_dot_scores(query, cache.key)
-        if bias is not None:  # [H, B, S] -> [B, H, 1, S]
-            added = jnp.moveaxis(bias(slot - position), 0, 1)[:, :, None]
-            scores = scores + with_rank(added, scores.ndim).astype(scores.dtype)
-        mask = Mask(valid=valid).over_heads()
-        return jnp.asarray(attend(scores, cache.value, mask).context), cache
+        cache = append(cache, key, value, position)
+        slot, position = jnp.arange(cache.value.shape[2])[None, :], position[:, None]
+        seen = (slot <= position) & pattern(position, slot, **options)
+        how = attend if read is None else functools.partial(read, **options)
+        return attend_cached(query, cache, slot - position, seen, bias, how), cache
 
     return Incremental(begin, step, state)
 

@@ -239,7 +239,7 @@ CATALOG: Mapping[str, Entry] = {
         paper="Xu et al. 2015, Show, attend and tell",
         accepts_bias=True,
         needs_rng=True,
-        incremental=cache.with_pattern(cache.every_position, attend=attend_to_best),
+        incremental=cache.with_pattern(cache.every_position, read=attend_to_best),
     ),
     "gumbel": Entry(
         attend=gumbel_attention,
@@ -251,7 +251,7 @@ CATALOG: Mapping[str, Entry] = {
         paper="Jang et al. 2017, Categorical reparameterization with Gumbel-softmax",
         accepts_bias=True,
         needs_rng=True,
-        incremental=cache.with_pattern(cache.every_position, attend=attend_to_best),
+        incremental=cache.with_pattern(cache.every_position, read=attend_to_best),
     ),
     "top_k": Entry(
         attend=topk.top_k_attention,

@@ -7,11 +7,13 @@ noise for a draw, and none for the best key.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
-from attnjax.ops.masks import allowed, key_minus_query_position, with_rank
-from attnjax.ops.relative import Bias
+from attnjax.ops.masks import allowed, with_rank
+from attnjax.ops.relative import Bias, biased
 from attnjax.ops.scorers import scaled_dot_scores
 from attnjax.ops.softmax import masked_softmax
 from attnjax.types import Array, Attended, Mask
@@ -187,29 +189,28 @@ def gumbel_attention(
     return _mean(straight_through(scores, permitted, noise, temperature), value)
 
 
-def attend_to_best(scores: Array, value: Array, mask: Mask) -> Attended:
+def attend_to_best(scores: Array, value: Array, mask: Mask, **options: Any) -> Attended:
     """The value of the best key, for decoding one position at a time.
 
     Args:
         scores: ``[..., T, S]``.
         value: ``[..., S, V]``.
         mask: which query may attend to which key.
+        **options: of the mechanism; not needed for the best key.
 
     Returns:
         Context ``[..., T, V]`` and weights ``[..., T, S]``.
     """
+    del options
     return _mean(choose(scores, allowed(mask, *scores.shape[-2:])), value)
 
 
 def _scored(
     query: Array, key: Array, mask: Mask, bias: Bias | None
-) -> tuple[jax.Array, Array | None]:
+) -> tuple[Array, Array | None]:
     """Float32 scores, since rounding would change which key is the best."""
     scores = scaled_dot_scores(query.astype(jnp.float32), key.astype(jnp.float32))
-    if bias is not None:
-        offset_ts = key_minus_query_position(*scores.shape[-2:])
-        scores = scores + with_rank(bias(offset_ts), scores.ndim)
-    return scores, allowed(mask, *scores.shape[-2:])
+    return biased(scores, bias), allowed(mask, *scores.shape[-2:])
 
 
 def _mean(weights: jax.Array, value: Array) -> Attended:

@@ -25,19 +25,9 @@ def allowed(mask: Mask, num_queries: int, num_keys: int) -> Array | None:
         Bool ``[..., T or 1, S]``, True where a query may attend to a key; ``[T, S]``
         if no fact depends on the batch, None if every key is allowed.
     """
-    facts: list[Array] = []
-    if mask.causal or mask.window is not None:
-        offset_ts = key_minus_query_position(num_queries, num_keys)
-        if mask.causal:
-            facts.append(offset_ts <= 0)
-        if mask.window is not None:
-            left, right = mask.window
-            facts.append((offset_ts >= -left) & (offset_ts <= right))
-    if mask.valid is not None:
-        facts.append(mask.valid[..., None, :])
-    if mask.query_segments is not None and mask.key_segments is not None:
-        facts.append(mask.query_segments[..., None] == mask.key_segments[..., None, :])
-    return all_of(facts)
+    offset_ts = key_minus_query_position(num_queries, num_keys)
+    segments = (mask.query_segments, mask.key_segments)
+    return allowed_at(mask, offset_ts, mask.valid, segments)
 
 
 def all_of(facts: Sequence[Array]) -> Array | None:

@@ -13,10 +13,44 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from attnjax.ops.masks import key_minus_query_position, with_rank
 from attnjax.types import Array
 
 Bias = Callable[[Array], jax.Array]
 """Offsets ``[...]`` int to ``[H, ...]`` float32, added to the scores."""
+
+
+def biased(scores: Array, bias: Bias | None) -> Array:
+    """Adds a bias to the scores of whole sequences, which end together.
+
+    Args:
+        scores: ``[..., H, T, S]``.
+        bias: a function of the offset of key from query; None adds nothing.
+
+    Returns:
+        Scores in the same dtype.
+    """
+    if bias is None:
+        return scores
+    offset_ts = key_minus_query_position(*scores.shape[-2:])
+    return scores + with_rank(bias(offset_ts), scores.ndim).astype(scores.dtype)
+
+
+def biased_step(scores: Array, bias: Bias | None, offset: Array) -> Array:
+    """Adds a bias to the scores of one query a row, each with offsets of its own.
+
+    Args:
+        scores: ``[B, H, 1, S]``.
+        bias: a function of the offset of key from query; None adds nothing.
+        offset: ``[B, S]`` int.
+
+    Returns:
+        Scores in the same dtype.
+    """
+    if bias is None:
+        return scores
+    bias_bhs = jnp.moveaxis(bias(offset), 0, 1)
+    return scores + bias_bhs[:, :, None].astype(scores.dtype)
 
 
 def alibi(num_heads: int) -> Bias:

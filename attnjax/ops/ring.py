@@ -9,13 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.ops import cache as caches
-from attnjax.ops.attend import attend
 from attnjax.ops.cache import KeyValueCache, Pattern
 from attnjax.ops.entry import Incremental, Sizes
-from attnjax.ops.masks import with_rank
 from attnjax.ops.relative import Bias
-from attnjax.ops.scorers import scaled_dot_scores
-from attnjax.types import Array, Mask
+from attnjax.types import Array
 
 Kept = Callable[..., tuple[int, int]]
 """``(**options) -> (first, latest)``, how many positions of each a cache keeps."""
@@ -57,20 +54,12 @@ def with_ring(pattern: Pattern, kept: Kept, state: str) -> Incremental:
         place = jnp.where(
             position < first, position, first + (position - first) % latest
         )
-        cache = KeyValueCache(
-            caches.write(cache.key, key, place), caches.write(cache.value, value, place)
-        )
+        cache = caches.append(cache, key, value, place)
         position = position[:, None]
         held = held_positions(position, cache.value.shape[2], first, latest)
-        valid = (held >= 0) & (held <= position) & pattern(position, held, **options)
-        scores = scaled_dot_scores(
-            query.astype(jnp.float32), cache.key.astype(jnp.float32)
-        )
-        if bias is not None:  # [H, B, S] -> [B, H, 1, S]
-            added = jnp.moveaxis(bias(held - position), 0, 1)[:, :, None]
-            scores = scores + with_rank(added, scores.ndim)
-        mask = Mask(valid=valid).over_heads()
-        return jnp.asarray(attend(scores, cache.value, mask).context), cache
+        seen = (held >= 0) & (held <= position) & pattern(position, held, **options)
+        context = caches.attend_cached(query, cache, held - position, seen, bias)
+        return context, cache
 
     return Incremental(begin, step, state)
 

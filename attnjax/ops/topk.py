@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from attnjax.ops import cache
-from attnjax.ops.entry import Incremental
-from attnjax.ops.masks import allowed_at, leading_shape, with_rank
+from attnjax.ops.masks import allowed, allowed_at, leading_shape, with_rank
 from attnjax.ops.query_chunks import over_query_chunks
 from attnjax.ops.relative import Bias
 from attnjax.ops.scorers import scaled_dot_scores
@@ -73,8 +72,8 @@ def top_k_attention(
         if bias is not None:
             scores = scores + with_rank(bias(offset_ts), scores.ndim)
         both = (segments[0][..., 0] if segments else None, mask.key_segments)
-        allowed = allowed_at(mask, offset_ts, mask.valid, both)
-        return mean_of_best(scores, value, allowed, top_k)
+        among = allowed_at(mask, offset_ts, mask.valid, both)
+        return mean_of_best(scores, value, among, top_k)
 
     return Attended(over_query_chunks(attend_some, *of_queries, chunk=chunk), None)
 
@@ -108,25 +107,13 @@ def mean_of_best(
     return jnp.einsum("...ts,...tsv->...tv", weights, chosen).astype(value.dtype)
 
 
-def _step(
-    query: Array,
-    key: Array,
-    value: Array,
-    past: cache.KeyValueCache,
-    position: Array,
-    bias: Bias | None = None,
-    **options: Any,
-) -> tuple[jax.Array, cache.KeyValueCache]:
-    """The best keys among the positions so far; see `Incremental`."""
-    past = cache.KeyValueCache(
-        cache.write(past.key, key, position), cache.write(past.value, value, position)
-    )
-    offset_bs = jnp.arange(past.key.shape[2])[None, :] - position[:, None]
-    scores = scaled_dot_scores(query.astype(jnp.float32), past.key.astype(jnp.float32))
-    if bias is not None:
-        scores = scores + jnp.moveaxis(bias(offset_bs), 0, 1)[:, :, None]
-    allowed = (offset_bs <= 0)[:, None, None]
-    return mean_of_best(scores, past.value, allowed, options["top_k"]), past
+def _read_best(
+    scores: Array, value: Array, mask: Mask, *, top_k: int, **options: Any
+) -> Attended:
+    """`mean_of_best` for a step; see `cache.with_pattern`."""
+    del options
+    among = allowed(mask, *scores.shape[-2:])
+    return Attended(mean_of_best(scores, value, among, top_k), None)
 
 
-INCREMENTAL = Incremental(cache.begin, _step, "n")
+INCREMENTAL = cache.with_pattern(cache.every_position, read=_read_best)

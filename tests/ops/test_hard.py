@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from attnjax.ops import hard
+from attnjax.ops.catalog import entry
+from attnjax.ops.entry import Sizes
 from attnjax.ops.softmax import masked_softmax
 from attnjax.types import Mask
 
@@ -138,3 +140,23 @@ def test_the_two_mechanisms_differ_in_their_gradient():
     assert np.abs(plain - noisy).max() > 1e-3
     hot, _ = gradient(hard.gumbel_attention, temperature=1e4)
     assert np.abs(hot).max() < 1e-2
+
+
+def test_steps_in_bfloat16_choose_the_keys_of_the_whole():
+    """Scores that were rounded to bfloat16 would tie, and another key be the best."""
+    sizes = Sizes(num_heads=1, key_width=8, value_width=3, max_keys=64)
+    query, key, value = (
+        jax.random.normal(rng, (4, 1, 64, width), jnp.bfloat16)
+        for rng, width in zip(
+            jax.random.split(jax.random.key(3), 3), (8, 8, 3), strict=True
+        )
+    )
+    key = 1.0 + 0.01 * key  # scores that lie close together
+    whole = hard.hard_attention(query, key, value, Mask(causal=True)).context
+    begin, step, _ = entry("hard").incremental
+    step = jax.jit(step)
+    cache = begin(4, 64, sizes, jnp.bfloat16)
+    for position in range(64):
+        row = [x[:, :, position : position + 1] for x in (query, key, value)]
+        context, cache = step(*row, cache, jnp.full(4, position))
+        np.testing.assert_array_equal(context[:, :, 0], whole[:, :, position])
