@@ -25,6 +25,7 @@ import numpy as np
 Array = jax.Array | np.ndarray
 PyTree = Any
 Variables = Mapping[str, PyTree]  # linen collections: {"params": ..., ...}
+Alignment = frozenset[tuple[int, int]]  # (source word, target word), both from 0
 
 
 class Attended(NamedTuple):
@@ -187,6 +188,21 @@ class Decoded(NamedTuple):
     choices: Choices | None = None
 
 
+class Stepped(NamedTuple):
+    """What a decoder computed for one more position.
+
+    Attributes:
+        logits: ``[B, C]`` of the next token.
+        state: for the next step, every leaf leading with the batch axis.
+        attention: named cross-attention weights of this position, ``[B, H, S]``, under
+            the names of `Decoded`.
+    """
+
+    logits: Array
+    state: PyTree
+    attention: Mapping[str, Array]
+
+
 class Seq2Seq(Protocol):
     """The one contract of sequence-to-sequence models, each a linen module.
 
@@ -215,9 +231,7 @@ class Seq2Seq(Protocol):
         """
         ...
 
-    def step(
-        self, constants: PyTree, state: PyTree, tokens: Array
-    ) -> tuple[Array, PyTree]:
+    def step(self, constants: PyTree, state: PyTree, tokens: Array) -> Stepped:
         """Last tokens ``[B]`` to logits ``[B, C]`` and the next state."""
         ...
 

@@ -18,7 +18,8 @@ from babel import Locale, UnknownLocaleError
 from attnjax.config import CLDRSource
 from attnjax.data.cldr_phrases import Dice
 from attnjax.data.cldr_sentences import Sentence, SentenceWriter, SpanPair
-from attnjax.data.parallel import Alignment, ParallelCorpus
+from attnjax.data.parallel import ParallelCorpus
+from attnjax.types import Alignment
 
 _MOST_DRAWS_IN_VAIN = 2_000  # in a row; then two locales count as exhausted
 

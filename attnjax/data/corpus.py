@@ -6,9 +6,10 @@ from typing import Literal
 
 from attnjax.config import CLDRSource, DataConfig, TextFilesSource
 from attnjax.data.cldr import generate_cldr
-from attnjax.data.parallel import Alignment, ParallelCorpus, split_words
+from attnjax.data.parallel import ParallelCorpus, split_words
 from attnjax.data.text_files import read_lines, read_text_files
 from attnjax.data.tfds import load_tfds
+from attnjax.types import Alignment
 
 __all__ = [
     "Alignment",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-Alignment = frozenset[tuple[int, int]]  # (source word, target word), both from 0
+from attnjax.types import Alignment
 
 
 @dataclasses.dataclass(frozen=True)
