@@ -190,7 +190,7 @@ def open_run(
         folder=folder,
         experiment=experiment,
         translator=translator,
-        variables=state.variables,
+        variables=state.evaluation_variables,
         step=int(state.step),
     )
 
@@ -287,7 +287,9 @@ def _restore(
     """A checkpoint's state; the latest where "best" is asked and none was scored."""
     experiment = read_config(folder)
     optimizer = make_optimizer(experiment.optimizer, experiment.training.num_steps)
-    target = jax.eval_shape(functools.partial(init_state, task, optimizer, 0))
+    with_ema = experiment.training.ema_decay is not None
+    init = functools.partial(init_state, task, optimizer, 0, with_ema=with_ema)
+    target = jax.eval_shape(init)
     with Checkpoints(folder.checkpoints, keep=None) as checkpoints:
         if checkpoint == "latest" or (
             checkpoint == "best" and checkpoints.best_step() is None

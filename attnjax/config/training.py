@@ -60,8 +60,13 @@ class TrainingConfig:
     log_every: int = 50  # steps between log lines
     evaluate_every: int = 500  # steps between validations
     checkpoint_every: int = 500  # steps between checkpoints
-    keep_checkpoints: int = 3  # the latest k; the best one is kept besides
+    # the latest k, and the best one besides; averaging the last n takes n of them
+    keep_checkpoints: int = 3
     patience: int | None = None  # validations without a better score before stopping
+    # of an exponential moving average of the weights, which is then what is validated,
+    # kept as best and used afterwards; 0.999 averages over 1,000 updates, None is none.
+    # A run that has begun keeps it on or off
+    ema_decay: float | None = None
 
     def __post_init__(self) -> None:
         require_positive(
@@ -73,6 +78,11 @@ class TrainingConfig:
         require(
             self.patience is None or self.patience > 0,
             f"patience must be greater than 0 or None, got {self.patience}.",
+        )
+        require(
+            self.ema_decay is None or 0.0 < self.ema_decay < 1.0,
+            f"ema_decay must be greater than 0 and less than 1, or None, got "
+            f"{self.ema_decay}; 0.999 is usual.",
         )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from attnjax.types import PyTree
+
+_LISTED_DIFFERENCES = 20
 
 
 class Leaf(NamedTuple):
@@ -63,6 +66,54 @@ def differences(stored: PyTree, expected: PyTree) -> list[str]:
         if name in old and old[name] != new[name]
     ]
     return lines
+
+
+def listed(lines: list[str]) -> str:
+    """Differences as an indented list, cut where it grows too long to read.
+
+    Args:
+        lines: of `differences`.
+
+    Returns:
+        One line each, the first after a line break.
+    """
+    shown = lines[:_LISTED_DIFFERENCES]
+    if len(lines) > len(shown):
+        shown.append(f"... and {len(lines) - len(shown)} more")
+    return "".join(f"\n  {line}" for line in shown)
+
+
+def require_fit(path: Path, stored: PyTree, target: PyTree) -> None:
+    """Refuses to restore what is not, leaf for leaf, what the program expects.
+
+    Args:
+        path: of the checkpoint, for the message.
+        stored: its metadata.
+        target: arrays or abstract arrays.
+
+    Raises:
+        ValueError: if any leaf is missing, extra, or of another shape or dtype.
+    """
+    if lines := differences(stored, target):
+        raise ValueError(
+            f"the checkpoint {path} does not fit this configuration (stored -> "
+            f"expected):{listed(lines)}\nuse the configuration it was trained with, or "
+            "another run folder."
+        )
+
+
+def abstract_leaf(leaf: Any) -> jax.ShapeDtypeStruct:
+    """What to restore and where: as the target says, else on the first device.
+
+    Args:
+        leaf: an array or abstract array.
+
+    Returns:
+        Its shape, dtype and place.
+    """
+    place = getattr(leaf, "sharding", None)
+    place = place or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
 
 
 def _name(entry: object) -> str:

@@ -6,6 +6,7 @@ checkpoint and casts dtypes in silence; here each of these is an error or cannot
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +23,8 @@ from attnjax.training.checkpoint_files import (
     read_scores,
     write_scores,
 )
-from attnjax.training.checkpoint_tree import differences
+from attnjax.training.checkpoint_tree import abstract_leaf, require_fit
 from attnjax.types import PyTree
-
-_LISTED_DIFFERENCES = 20
 
 
 class Checkpoints:
@@ -100,6 +99,10 @@ class Checkpoints:
         """The step of the highest score, the earliest of equals, None without any."""
         return self._best_of(self.steps())
 
+    def scores(self) -> dict[int, float]:
+        """The scores by step, rising, of the complete checkpoints that have one."""
+        return {s: self._scores[s] for s in self.steps() if s in self._scores}
+
     def save(
         self,
         step: int,
@@ -133,7 +136,7 @@ class Checkpoints:
         saved = self._manager.save(
             step,
             args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state),
+                state=ocp.args.StandardSave(_present_parts(state)),
                 extra=ocp.args.JsonSave(dict(extra)),
             ),
         )
@@ -188,23 +191,16 @@ class Checkpoints:
         """
         number = self._resolve(step)
         stored = self._manager.item_metadata(number).state.tree
-        if lines := differences(stored, target):
-            shown = lines[:_LISTED_DIFFERENCES]
-            if len(lines) > len(shown):
-                shown.append(f"... and {len(lines) - len(shown)} more")
-            raise ValueError(
-                f"the checkpoint {self.folder / str(number)} does not fit the model "
-                "and optimiser of this configuration (stored -> expected):\n  "
-                + "\n  ".join(shown)
-                + "\nuse the configuration it was trained with, or another run folder."
-            )
+        require_fit(self.folder / str(number), stored, target)
+        abstract = _present_parts(jax.tree.map(abstract_leaf, target))
         restored = self._manager.restore(
             number,
             args=ocp.args.Composite(
-                state=ocp.args.StandardRestore(jax.tree.map(_abstract, target)),
-                extra=ocp.args.JsonRestore(),
+                state=ocp.args.StandardRestore(abstract), extra=ocp.args.JsonRestore()
             ),
         )
+        if dataclasses.is_dataclass(target) and not isinstance(target, type):
+            return dataclasses.replace(target, **restored.state), restored.extra
         return restored.state, restored.extra
 
     def _resolve(self, step: int | Literal["best"] | None) -> int:
@@ -259,7 +255,13 @@ class _Preserving:
         return [checkpoint.step in kept for checkpoint in checkpoints]
 
 
-def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
-    place = getattr(leaf, "sharding", None)
-    place = place or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
+def _present_parts(state: PyTree) -> PyTree:
+    """The fields of a state that are not None, by name.
+
+    Orbax stores that a part is None; without it a new optional part of the state leaves
+    the checkpoints of runs that do not use it as they were.
+    """
+    if not dataclasses.is_dataclass(state) or isinstance(state, type):
+        return state
+    fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    return {name: value for name, value in fields.items() if value is not None}

@@ -128,7 +128,10 @@ class _Run:
         self._checkpoints = checkpoints
         self._layout = Layout.over()
         step = make_train_step(
-            task, optimizer, accumulate_steps=config.accumulate_steps
+            task,
+            optimizer,
+            accumulate_steps=config.accumulate_steps,
+            ema_decay=config.ema_decay,
         )
         self._update = jit_train_step(step, self._layout)
         self._extend = jax.jit(Window.extended)
@@ -144,7 +147,8 @@ class _Run:
     def restore_or_init(
         self, optimizer: optax.GradientTransformation, seed: int
     ) -> None:
-        init = functools.partial(init_state, self._task, optimizer)
+        with_ema = self._config.ema_decay is not None
+        init = functools.partial(init_state, self._task, optimizer, with_ema=with_ema)
         abstract = jax.eval_shape(init, seed)
         num_parameters = sum(leaf.size for leaf in jax.tree.leaves(abstract.params))
         logger.info("%s parameters", f"{num_parameters:,}")
@@ -272,7 +276,9 @@ class _Run:
             return False
         self._require_finite()
         begin = time.perf_counter()
-        evaluate = functools.partial(self._task.evaluate, self._state.variables)
+        evaluate = functools.partial(
+            self._task.evaluate, self._state.evaluation_variables
+        )
         measured = interruption.attempt(evaluate)
         if measured is None:
             return False

@@ -20,6 +20,7 @@ class TrainState:
         model_state: the other linen collections (running statistics), often empty.
         optimizer_state: of the optax transformation.
         rng: the key of the whole run. It is never spent: a step folds its number in.
+        ema: float32, the exponential moving average of ``params``; None without one.
     """
 
     step: Array
@@ -27,15 +28,26 @@ class TrainState:
     model_state: dict[str, PyTree]
     optimizer_state: PyTree
     rng: Array
+    ema: PyTree | None = None
 
     @property
     def variables(self) -> Variables:
         """The linen collections, as a task's functions take them."""
         return {"params": self.params, **self.model_state}
 
+    @property
+    def evaluation_variables(self) -> Variables:
+        """The collections to validate and translate with: averaged, if they are."""
+        params = self.params if self.ema is None else self.ema
+        return {"params": params, **self.model_state}
+
 
 def init_state(
-    task: Task, optimizer: optax.GradientTransformation, seed: Array | int
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    seed: Array | int,
+    *,
+    with_ema: bool = False,
 ) -> TrainState:
     """The state before the first update; pure, so it runs under `jax.jit` too.
 
@@ -43,6 +55,7 @@ def init_state(
         task: gives the initial variables.
         optimizer: gives the initial optimiser state.
         seed: integer scalar; the same seed gives the same run.
+        with_ema: whether the state holds an average of its weights.
 
     Returns:
         A state with ``step`` 0.
@@ -60,6 +73,8 @@ def init_state(
         model_state=variables,
         optimizer_state=optimizer.init(params),
         rng=run_rng,
+        # A copy, because an update donates both and a buffer can be donated but once.
+        ema=jax.tree.map(jnp.copy, params) if with_ema else None,
     )
 
 

@@ -61,6 +61,30 @@ def test_a_whole_state_comes_back_bit_for_bit(tmp_path, linear_task, adam):
     assert restored.params["kernel"].sharding == layout.replicated
 
 
+def test_an_absent_part_of_a_state_leaves_no_trace(tmp_path, linear_task, adam):
+    """Runs from before the part existed go on, and Orbax stores no None."""
+    state = init_state(linear_task(), adam, 3)
+    fields = ("step", "params", "model_state", "optimizer_state", "rng")
+    older = {name: getattr(state, name) for name in fields}
+    with Checkpoints(tmp_path, 2) as checkpoints:
+        checkpoints.save(1, older, {})
+        checkpoints.save(2, state, {})
+        restored, _ = checkpoints.restore(1, state)
+        assert set(checkpoints.restore(2, older)[0]) == set(fields)
+    assert type(restored) is type(state)
+    assert restored.ema is None
+    chex.assert_trees_all_equal(restored.params, state.params)
+    stored = [(tmp_path / step / "state/_METADATA").read_text() for step in "12"]
+    assert stored[0] == stored[1]
+
+
+def test_scores_are_of_the_steps_there_are(tmp_path):
+    save_all(tmp_path, [5.0, 1.0, math.nan, 3.0], keep=2)
+    with Checkpoints(tmp_path, None) as checkpoints:
+        assert checkpoints.steps() == [1, 3, 4]
+        assert checkpoints.scores() == {1: 5.0, 4: 3.0}
+
+
 def test_a_donated_state_is_saved_as_it_was(tmp_path):
     """Saving goes on in the background while training overwrites the arrays."""
     grow = jax.jit(lambda leaf: leaf + 1, donate_argnums=0)

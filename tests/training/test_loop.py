@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -256,6 +257,43 @@ def test_accumulation_resumes_too(tmp_path, session):
     assert bits(resumed.result.state) == bits(straight.result.state)
     assert timeless(tmp_path / "cut") == timeless(tmp_path / "straight")
     assert straight.result.compilations == 4
+
+
+def test_a_moving_average_resumes_too_and_is_what_is_validated(
+    tmp_path, session, unbroken
+):
+    straight = session(tmp_path / "straight", ema_decay=0.9)
+    session(tmp_path / "cut", At([5], send(signal.SIGINT)), ema_decay=0.9)
+    with pytest.raises(CrashError):
+        session(tmp_path / "cut", At([9], crash), ema_decay=0.9)
+    resumed = session(tmp_path / "cut", ema_decay=0.9)
+    state = straight.result.state
+    assert len(bits(state)) == len(bits(unbroken[1].result.state)) + 2
+    assert bits(resumed.result.state) == bits(state)
+    assert timeless(tmp_path / "cut") == timeless(tmp_path / "straight")
+    chex.assert_trees_all_close(state.params, unbroken[1].result.state.params)
+    distances = [
+        -float(np.abs(np.asarray(params["kernel"]) - 1.0).max())
+        for params in (state.ema, state.params)
+    ]
+    assert straight.result.scores["closeness"] == distances[0] != distances[1]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "line"),
+    [
+        (None, 0.9, r"ema\.bias: missing, expected float32\[2\]"),
+        (0.9, None, r"ema\.bias: float32\[2\] not expected"),
+    ],
+)
+def test_a_moving_average_is_on_or_off_for_the_whole_run(
+    tmp_path, session, first, then, line
+):
+    session(tmp_path, num_steps=1, ema_decay=first)
+    with pytest.raises(
+        ValueError, match=rf"does not fit this configuration.*\n *{line}"
+    ):
+        session(tmp_path, ema_decay=then)
 
 
 def test_a_finished_run_does_nothing_more(tmp_path, session, unbroken):

@@ -101,6 +101,22 @@ def test_the_state_is_donated_and_stays_replicated(linear_task, adam, batch_of):
     assert len(after.params["kernel"].addressable_shards) == 8
 
 
+def test_a_moving_average_lives_where_the_weights_live(linear_task, adam, batch_of):
+    states = []
+    for num_devices in (8, 1):
+        layout = Layout.over(jax.devices()[:num_devices])
+        step = make_train_step(linear_task(), adam, ema_decay=0.9)
+        state = layout.place_state(init_state(step.task, adam, 3, with_ema=True))
+        before, compiled = state, jit_train_step(step, layout)
+        for seed in range(3):
+            state, _ = compiled(state, batch_of(24, seed=seed))
+        assert before.ema["kernel"].is_deleted()
+        assert state.ema["kernel"].sharding == layout.replicated
+        states.append(jax.device_get(state))
+    chex.assert_trees_all_close(states[0].ema, states[1].ema, rtol=1e-5, atol=1e-7)
+    assert np.abs(states[0].ema["kernel"] - states[0].params["kernel"]).max() > 1e-3
+
+
 def test_rows_lie_split_over_the_devices(batch_of):
     batch = batch_of(16, seed=1)
     placed = Layout.over().place_batch(batch)

@@ -9,7 +9,7 @@ import pytest
 
 from attnjax.training.metrics import to_floats
 from attnjax.training.state import init_state
-from attnjax.training.step import make_train_step
+from attnjax.training.step import make_train_step, moving_average
 from attnjax.types import Ratio
 
 NUM_DEVICES = 8
@@ -131,6 +131,53 @@ def test_pmap_accumulates_too(one_batch, adam):
     assert_close(mine.params, expected.params)
     norm = to_floats(found)["gradient_norm"]
     assert norm == pytest.approx(expected_metrics["gradient_norm"], rel=1e-5)
+
+
+def test_the_moving_average_by_hand():
+    """Weights 1, -2.5, -6, ...; decays 1/10, 2/11, then 0.25 as configured."""
+    task, optimizer = WeightedSum(), optax.sgd(1.0)
+    step = make_train_step(task, optimizer, ema_decay=0.25)
+    state = init_state(task, optimizer, 0, with_ema=True)
+    batch = {"values": np.array([3.0, 4.0], "f"), "weights": np.ones(2, "f")}
+    averages = [float(state.ema["weight"])]
+    for _ in range(4):
+        state, _ = step(state, batch)
+        averages.append(float(state.ema["weight"]))
+    assert averages == pytest.approx([1.0, -2.15, -5.3, -8.45, -11.8625], rel=1e-6)
+    assert float(state.evaluation_variables["params"]["weight"]) == averages[-1]
+    assert float(state.variables["params"]["weight"]) == -13.0
+
+
+def test_the_moving_average_moves_once_an_update():
+    task, optimizer = WeightedSum(), optax.sgd(1.0)
+    step = make_train_step(task, optimizer, accumulate_steps=2, ema_decay=0.25)
+    batches = [
+        {"values": np.full(1, v, "f"), "weights": np.ones(1, "f")} for v in (3, 4)
+    ]
+    after, _ = step(init_state(task, optimizer, 0, with_ema=True), batches)
+    assert float(after.ema["weight"]) == pytest.approx(-2.15, rel=1e-6)
+
+
+def test_a_moving_average_keeps_weights_that_rest_and_forgets_the_first():
+    average, params = {"w": np.float32(0.1)}, {"w": jnp.float32(0.1)}
+    kept = moving_average(average, params, jnp.int32(5), 0.999)
+    assert kept["w"].tobytes() == average["w"].tobytes()
+    assert kept["w"].dtype == jnp.float32
+    share, update = {"w": jnp.ones(())}, jax.jit(moving_average)
+    for updates_done in range(100):
+        share = update(share, {"w": 0.0}, jnp.int32(updates_done), 0.999)
+    assert float(share["w"]) == pytest.approx(2.3e-13, rel=0.05)
+
+
+@pytest.mark.parametrize("decay", [None, 0.9])
+def test_an_average_without_its_decay_is_refused(adam, linear_task, batch_of, decay):
+    step = make_train_step(linear_task(), adam, ema_decay=decay)
+    state = init_state(linear_task(), adam, 3, with_ema=decay is None)
+    has = "an average" if decay is None else "no average"
+    with pytest.raises(
+        ValueError, match=rf"ema_decay={decay}, but the state has {has}"
+    ):
+        step(state, batch_of(8, seed=1))
 
 
 def test_no_random_number_comes_twice(linear_task, adam, batch_of):

@@ -1,0 +1,166 @@
+"""Averages of checkpoints on disk, each under a name.
+
+An average is nothing to go on training from, so it lies apart from the checkpoints, in
+a folder of its own, and a resumed run never meets it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jax
+import orbax.checkpoint as ocp
+
+from attnjax.training.checkpoint_tree import abstract_leaf, require_fit
+from attnjax.types import Variables
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PARTS = ("_CHECKPOINT_METADATA", "variables/_METADATA", "description/metadata")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Average:
+    """What a stored average was made of.
+
+    Attributes:
+        name: of its folder.
+        steps: of the checkpoints, rising.
+        scores: of those of them that were scored, by step.
+    """
+
+    name: str
+    steps: tuple[int, ...]
+    scores: Mapping[int, float]
+
+
+def save_average(
+    folder: Path,
+    name: str,
+    variables: Variables,
+    *,
+    steps: Sequence[int],
+    scores: Mapping[int, float],
+) -> Path:
+    """Stores an average under a name; it is there as a whole, or not at all.
+
+    Args:
+        folder: of all averages, made if it does not exist.
+        name: letters, digits and ``. _ -``, such as ``last-5``.
+        variables: the linen collections.
+        steps: of the checkpoints that were averaged.
+        scores: by step; those of other steps are left out.
+
+    Returns:
+        The folder of this average.
+
+    Raises:
+        ValueError: if the name is taken, or is no plain name.
+    """
+    path = folder.absolute() / name
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"an average is named by letters, digits, '.', '_' and '-', got {name!r}; "
+            f"a name such as last-{len(steps)} would do."
+        )
+    if path.exists():
+        raise ValueError(
+            f"an average {name!r} exists already in {folder}; choose another name, or "
+            f"delete {path}."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    description = {
+        "steps": list(steps),
+        "scores": {str(step): scores[step] for step in steps if step in scores},
+    }
+    with _checkpointer() as checkpointer:
+        checkpointer.save(
+            path,
+            args=ocp.args.Composite(
+                variables=ocp.args.StandardSave(variables),
+                description=ocp.args.JsonSave(description),
+            ),
+        )
+    return path
+
+
+def average_names(folder: Path) -> list[str]:
+    """The names of the complete averages in a folder, sorted.
+
+    Args:
+        folder: of all averages; it need not exist.
+
+    Returns:
+        The names, empty if there are none.
+    """
+    complete = {path.name for path in folder.glob("*") if _is_complete(path)}
+    return sorted(name for name in complete if _NAME.fullmatch(name))
+
+
+def load_average(
+    folder: Path, name: str | None, target: Variables
+) -> tuple[Variables, Average]:
+    """Reads an average into the structure of a target.
+
+    Args:
+        folder: of all averages.
+        name: which one; None if there is but one.
+        target: arrays or abstract arrays; those with a sharding are placed by it, the
+            others on the first device.
+
+    Returns:
+        The variables, and what they are the average of.
+
+    Raises:
+        FileNotFoundError: if there is no complete average of that name.
+        ValueError: if no name is given and there are several, or if any leaf is
+            missing, extra, or of another shape or dtype; nothing is cast.
+    """
+    name = _resolve(folder, name)
+    path = folder.absolute() / name
+    with _checkpointer() as checkpointer:
+        stored = checkpointer.metadata(path).item_metadata.variables.tree
+        require_fit(path, stored, target)
+        restored = checkpointer.restore(
+            path,
+            args=ocp.args.Composite(
+                variables=ocp.args.StandardRestore(jax.tree.map(abstract_leaf, target)),
+                description=ocp.args.JsonRestore(),
+            ),
+        )
+    description = restored.description
+    scores = {int(step): score for step, score in description["scores"].items()}
+    average = Average(name=name, steps=tuple(description["steps"]), scores=scores)
+    return restored.variables, average
+
+
+def _checkpointer() -> ocp.Checkpointer:
+    return ocp.Checkpointer(
+        ocp.CompositeCheckpointHandler(
+            variables=ocp.StandardCheckpointHandler(),
+            description=ocp.JsonCheckpointHandler(),
+        )
+    )
+
+
+def _is_complete(path: Path) -> bool:
+    return all((path / part).exists() for part in _PARTS)
+
+
+def _resolve(folder: Path, name: str | None) -> str:
+    names = average_names(folder)
+    if not names:
+        raise FileNotFoundError(
+            f"there is no average in {folder}; make one by `attnjax average`."
+        )
+    if name is None and len(names) > 1:
+        raise ValueError(
+            f"there are {len(names)} averages in {folder}, so say which: {names}."
+        )
+    if name is not None and name not in names:
+        raise FileNotFoundError(
+            f"there is no complete average {name!r} in {folder}; there are {names}."
+        )
+    return names[0] if name is None else name
