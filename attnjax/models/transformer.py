@@ -29,6 +29,7 @@ class Transformer(nn.Module):
         source_size: number of source tokens.
         target_size: number of target tokens.
         dtype: of the computation; parameters, softmax and norms are float32.
+        has_logits_bias: whether each token's logit has a bias (Marian; not the paper).
 
     Raises:
         ValueError: at construction, if one table is to serve vocabularies of two sizes.
@@ -38,6 +39,7 @@ class Transformer(nn.Module):
     source_size: int
     target_size: int
     dtype: Any = jnp.float32
+    has_logits_bias: bool = False
 
     def __post_init__(self) -> None:
         """Checks the vocabulary sizes."""
@@ -62,6 +64,10 @@ class Transformer(nn.Module):
             self.output_embedding = self._table(self.target_size)
         else:
             self.output_embedding = self.target_embedding
+        if self.has_logits_bias:
+            self.logits_bias = self.param(
+                "logits_bias", nn.initializers.zeros, (self.target_size,)
+            )
         final_norm = config.norm_position == "pre"
         self.encoder = Encoder(config, final_norm, dtype=self.dtype)
         self.decoder = Decoder(config, final_norm, dtype=self.dtype)
@@ -110,8 +116,7 @@ class Transformer(nn.Module):
             _attends(inputs, encoded.source),
             train=train,
         )
-        logits = self.output_embedding.logits(x)
-        return Decoded(logits, _prefixed("decoder", attention))
+        return Decoded(self._logits(x), _prefixed("decoder", attention))
 
     def begin(self, encoded: Encoded, max_tokens: int) -> tuple[PyTree, PyTree]:
         """Prepares for `step`.
@@ -169,8 +174,14 @@ class Transformer(nn.Module):
             state["caches"],
             position,
         )
+        return self._logits(x), {**state, "caches": caches, "position": position + 1}
+
+    def _logits(self, x: Array) -> Array:
         logits = self.output_embedding.logits(x)
-        return logits, {**state, "caches": caches, "position": position + 1}
+        if not self.has_logits_bias:
+            return logits
+        shape = (1,) * (logits.ndim - 1) + (self.target_size,)
+        return logits + self.logits_bias.astype(self.dtype).reshape(shape)
 
     def _table(self, size: int) -> Embedding:
         return Embedding(size, self.config.width, dtype=self.dtype)
