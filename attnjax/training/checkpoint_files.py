@@ -10,7 +10,7 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-_TEMPORARY = ".orbax-checkpoint-tmp"  # in the name of a step until it is complete
+TEMPORARY = ".orbax-checkpoint-tmp"  # in the name of a step until it is complete
 _SET_ASIDE = ".incomplete"
 _PARTS = ("_CHECKPOINT_METADATA", "state/_METADATA", "extra/metadata")
 _SCORES = "scores.json"
@@ -35,7 +35,7 @@ def clear_incomplete(folder: Path) -> None:
         folder: of all steps; it need not exist.
     """
     for path in sorted(folder.glob("*")):
-        if path.is_dir() and _TEMPORARY in path.name:
+        if path.is_dir() and TEMPORARY in path.name:
             logger.warning(
                 "the checkpoint of step %s in %s was never completed (the run ended "
                 "while saving); it is skipped and removed",

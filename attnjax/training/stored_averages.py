@@ -14,6 +14,7 @@ from pathlib import Path
 import jax
 import orbax.checkpoint as ocp
 
+from attnjax.training.checkpoint_files import TEMPORARY
 from attnjax.training.checkpoint_tree import abstract_leaf, require_fit
 from attnjax.types import Variables
 
@@ -146,7 +147,8 @@ def _checkpointer() -> ocp.Checkpointer:
 
 
 def _is_complete(path: Path) -> bool:
-    return all((path / part).exists() for part in _PARTS)
+    written = all((path / part).exists() for part in _PARTS)
+    return written and TEMPORARY not in path.name
 
 
 def _resolve(folder: Path, name: str | None) -> str:

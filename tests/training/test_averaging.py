@@ -28,17 +28,18 @@ def random_bits(dtype):
     return values[~np.isnan(values.astype(np.float32))]
 
 
-def test_one_two_three_is_two_also_where_a_tensor_is_tied():
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_two_three_is_two_also_where_a_tensor_is_tied(dtype):
     """One array under two names, as shared embeddings are, is averaged once under each.
 
     Adding in place, or dividing a shared sum twice, would give something else.
     """
-    shared = [np.full((5, 2), value, np.float32) for value in (1.0, 2.0, 3.0)]
+    shared = [np.full((5, 2), value, dtype) for value in (1.0, 2.0, 3.0)]
     trees = [{"source": array, "target": array} for array in shared]
     mean = average_variables(trees)
     for name in ("source", "target"):
-        np.testing.assert_array_equal(mean[name], np.full((5, 2), 2.0, np.float32))
-        assert mean[name].dtype == np.float32
+        np.testing.assert_array_equal(mean[name], np.full((5, 2), 2.0))
+        assert mean[name].dtype == dtype
     assert [float(array[0, 0]) for array in shared] == [1.0, 2.0, 3.0]
 
 

@@ -126,6 +126,15 @@ def test_a_damaged_average_is_none(folder, lost):
         load_average(folder, "last-2", variables())
 
 
+def test_a_half_written_average_is_none_and_can_be_written_again(folder):
+    """As if the process had ended just before the name became the final one."""
+    (folder / "last-2").rename(folder / "last-2.orbax-checkpoint-tmp")
+    assert average_names(folder) == []
+    save_average(folder, "last-2", variables(5.0), steps=[1, 2], scores={})
+    assert average_names(folder) == ["last-2"]
+    assert load_average(folder, None, variables())[1].steps == (1, 2)
+
+
 def test_a_process_killed_while_saving_leaves_no_average(tmp_path):
     script = f"""
 import os, signal
