@@ -144,13 +144,14 @@ class Encoded(NamedTuple):
     """What an encoder hands to a decoder.
 
     Attributes:
-        states: ``[B, S, D]`` one vector per source position.
+        states: ``[B, S, D]`` one vector per source position; of several models the
+            `Encoded` of each.
         source: the source facts (``valid``, ``segments``) that the states belong to.
         final: the encoder's summary where the family has one (RNN), else None.
         attention: named self-attention weights, each ``[B, H, S, S]``.
     """
 
-    states: Array
+    states: Any
     source: Tokens
     final: PyTree
     attention: Mapping[str, Array]

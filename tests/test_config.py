@@ -17,6 +17,7 @@ from attnjax.config import (
     Experiment,
     RNNConfig,
     TokenizerConfig,
+    TrainingConfig,
     TransformerConfig,
 )
 
@@ -76,6 +77,8 @@ def test_a_damaged_config_is_refused_with_its_field(old, new, message):
     [
         (lambda: TransformerConfig(width=10, num_heads=3), "width=9 would fit"),
         (lambda: TransformerConfig(dropout=1.0), r"\[0, 1\)"),
+        (lambda: TrainingConfig(ema_decay=1.0), r"less than 1, .*0\.999 is usual"),
+        (lambda: TrainingConfig(ema_decay=0.0), r"ema_decay must be greater than 0"),
         (lambda: RNNConfig(input_feeding=True), "query='current'"),
         (
             lambda: RNNConfig(input_feeding=True, query="current", attention="none"),

@@ -17,6 +17,7 @@ from attnjax.config.data import (
     TFDSSource,
     TokenizerConfig,
 )
+from attnjax.config.decoding import DecodingConfig, EvaluationConfig
 from attnjax.config.model import (
     AttentionName,
     MechanismConfig,
@@ -27,13 +28,7 @@ from attnjax.config.model import (
     SelectionConfig,
     TransformerConfig,
 )
-from attnjax.config.training import (
-    DecodingConfig,
-    EvaluationConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-    TrainingConfig,
-)
+from attnjax.config.training import OptimizerConfig, ScheduleConfig, TrainingConfig
 
 __all__ = [
     "AttentionName",

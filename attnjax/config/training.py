@@ -1,4 +1,4 @@
-"""Training, and how sentences are produced."""
+"""Training: how long, at what rate, with what update rule."""
 
 from __future__ import annotations
 
@@ -84,36 +84,3 @@ class TrainingConfig:
             f"ema_decay must be greater than 0 and less than 1, or None, got "
             f"{self.ema_decay}; 0.999 is usual.",
         )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DecodingConfig:
-    """How sentences are produced at test time."""
-
-    beam_size: int = 4  # 1 is greedy search
-    length_penalty: float = 0.6  # alpha of Wu et al. 2016, eq. 14
-    max_extra_tokens: int = 50  # output limit beyond the source length, in tokens
-    max_source_tokens: int = 1_024  # longer sources are cut, with a warning
-    tokens_per_batch: int = 4_096  # padded source tokens decoded at once
-
-    def __post_init__(self) -> None:
-        require_positive(
-            self,
-            *("beam_size", "max_extra_tokens", "max_source_tokens"),
-            "tokens_per_batch",
-        )
-        require(
-            self.length_penalty >= 0,
-            f"length_penalty must be 0 or more, got {self.length_penalty}.",
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationConfig:
-    """What validation during training does; the test set is always scored whole."""
-
-    max_pairs: int = 1_000  # first pairs of the validation set that are translated
-    beam_size: int = 1  # of validation during training
-
-    def __post_init__(self) -> None:
-        require_positive(self, "max_pairs", "beam_size")

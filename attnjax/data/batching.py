@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from attnjax.data.encoded import lengths_of
-from attnjax.data.layout import IdPair, lay_out_pairs, lay_out_sources
+from attnjax.data.layout import IdPair, lay_out, lay_out_pairs, lay_out_sources
 from attnjax.data.shapes import rows_of
 from attnjax.types import PairBatch, Tokens
 
@@ -47,7 +47,7 @@ def pair_batches(
     *,
     tokens_per_batch: int,
     rows_multiple: int = _ROWS_MULTIPLE,
-) -> Iterator[PairBatch]:
+) -> Iterator[tuple[np.ndarray, PairBatch]]:
     """All pairs, longest first, in batches of few shapes; nothing is left out.
 
     Args:
@@ -56,7 +56,8 @@ def pair_batches(
         rows_multiple: rows of each batch are a multiple of this.
 
     Yields:
-        Batches with equal lengths of both sides; filler rows have weight 0.
+        ``(indices, batch)``: row ``i`` is pair ``indices[i]``; both sides have equal
+        lengths, and filler rows have weight 0.
     """
     arrays = _as_arrays(pairs)
     longer = lengths_of(arrays).max(axis=1)
@@ -64,25 +65,34 @@ def pair_batches(
         longer, tokens_per_batch, rows_multiple
     ):
         filled = [[arrays[index]] for index in indices]
-        yield lay_out_pairs(filled + [[]] * (rows - len(filled)), length, length)
+        blank: list[list[IdPair]] = [[]] * (rows - len(filled))
+        yield indices, lay_out_pairs(filled + blank, length, length)
 
 
-def forced_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> PairBatch:
-    """All pairs in one batch, row by row in their order.
+def lay_out_prefixes(
+    prefixes: Sequence[Sequence[int]], rows: int, length: int
+) -> np.ndarray:
+    """Beginnings of outputs as one array, padded on the right.
 
     Args:
-        pairs: ids of source and target without special tokens; one or more.
+        prefixes: ids without special tokens, of the first rows.
+        rows: of the array; those beyond have no prefix.
+        length: tokens of a row, at least as many as the longest prefix has.
 
     Returns:
-        The batch, both sides padded to one of a few lengths.
+        ``[rows, length]`` int32.
     """
-    arrays = _as_arrays(pairs)
-    source_length, target_length = lengths_of(arrays).max(axis=0)
-    return lay_out_pairs(
-        [[pair] for pair in arrays],
-        _padded_length(int(source_length)),
-        _padded_length(int(target_length)),
-    )
+    filled = [[np.asarray(ids, np.int32)] for ids in prefixes]
+    blank: list[list[np.ndarray]] = [[]] * (rows - len(filled))
+    return np.asarray(lay_out(filled + blank, length, packed=False).ids)
+
+
+def padded_length(length: int) -> int:
+    """The shortest of the few lengths that batches are padded to that holds this."""
+    padded = _SHORTEST_LENGTH
+    while padded < length:
+        padded *= 2
+    return padded
 
 
 def _as_arrays(
@@ -94,13 +104,6 @@ def _as_arrays(
     ]
 
 
-def _padded_length(length: int) -> int:
-    padded = _SHORTEST_LENGTH
-    while padded < length:
-        padded *= 2
-    return padded
-
-
 def _longest_first(
     lengths: np.ndarray, tokens_per_batch: int, rows_multiple: int = _ROWS_MULTIPLE
 ) -> Iterator[tuple[np.ndarray, int, int]]:
@@ -108,7 +111,7 @@ def _longest_first(
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
-        length = _padded_length(int(lengths[order[start]]))
+        length = padded_length(int(lengths[order[start]]))
         rows = rows_of(length, tokens_per_batch, rows_multiple)
         yield order[start : start + rows], rows, length
         start += rows

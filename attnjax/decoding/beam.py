@@ -1,26 +1,48 @@
-"""Beam search with the length penalty of Wu et al. 2016 (GNMT)."""
+"""Beam search with the penalties of Wu et al. 2016 (GNMT)."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from attnjax.decoding.beams import (
+    repeat_for_beams,
+    split_rows,
+    take_each,
+    where_rows,
+)
+from attnjax.decoding.constraints import UNCONSTRAINED, Constraints
 from attnjax.decoding.continuations import best_continuations
 from attnjax.decoding.greedy import greedy_search
 from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
+from attnjax.decoding.ranking import LengthPenaltyKind, length_penalty
 from attnjax.types import Array, PyTree, Step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamSettings:
-    """What a beam search keeps and how it ranks."""
+    """What a beam search keeps and how it ranks.
 
-    beam_size: int = 4  # live hypotheses per row; 1 is greedy search
-    length_penalty: float = 0.6  # alpha of Wu et al. 2016, eq. 14; 0 is none
-    n_best: int = 1  # hypotheses that are returned, at most beam_size
+    Attributes:
+        beam_size: live hypotheses per row; 1 is greedy search.
+        length_penalty: alpha, see `length_penalty`; 0 is none.
+        penalty: the kind of length penalty.
+        n_best: hypotheses that are returned, at most ``beam_size``.
+        bonus: gives from the states ``[N, ...]`` after each hypothesis' last step what
+            is added to its score, ``[N]`` and never above 0 (a coverage penalty).
+        trace: reads from such states what is returned of them; leaves ``[N, ...]``.
+    """
+
+    beam_size: int = 4
+    length_penalty: float = 0.6
+    penalty: LengthPenaltyKind = "gnmt"
+    n_best: int = 1
+    bonus: Callable[[PyTree], Array] | None = None
+    trace: Callable[[PyTree], PyTree] | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.beam_size:
@@ -33,12 +55,28 @@ class BeamSettings:
                 f"length_penalty must be 0 or more, got {self.length_penalty}."
             )
 
+    def divisor(self, lengths: Array) -> jax.Array:
+        """The length penalty of outputs of so many tokens."""
+        return length_penalty(lengths, self.length_penalty, self.penalty)
+
+    def read(self, state: PyTree) -> _Reading:
+        """What a state says about the hypothesis that ends in it."""
+        rows = jax.tree.leaves(state)[0].shape[0]
+        bonus_n = jnp.zeros(rows) if self.bonus is None else self.bonus(state)
+        return _Reading(bonus_n, None if self.trace is None else self.trace(state))
+
+
+class _Reading(NamedTuple):
+    bonus: Array  # [N] or [B, J]
+    trace: PyTree
+
 
 class _Live(NamedTuple):
     """Hypotheses that can still grow; a dead one has log-probability -inf."""
 
     tokens: jax.Array  # [B, J, L]
     log_probabilities: jax.Array  # [B, J], falling
+    reading: _Reading  # of the states after their last step
 
 
 class _Pool(NamedTuple):
@@ -48,6 +86,7 @@ class _Pool(NamedTuple):
     lengths: jax.Array  # [B, N]
     log_probabilities: jax.Array  # [B, N]
     scores: jax.Array  # [B, N], falling
+    trace: PyTree  # [B, N, ...]
 
 
 class _Candidates(NamedTuple):
@@ -68,30 +107,6 @@ class _Progress(NamedTuple):
     state: PyTree
 
 
-def repeat_for_beams(tree: PyTree, beam_size: int) -> PyTree:
-    """Repeats every row of every leaf: ``[B, ...]`` to ``[B * beam_size, ...]``.
-
-    For what `step` closes over (projected keys, masks): the rows that a beam search
-    hands to it are row 0's beams, then row 1's, and so on.
-    """
-    return jax.tree.map(lambda leaf: jnp.repeat(leaf, beam_size, axis=0), tree)
-
-
-def length_penalty(lengths: Array, alpha: float) -> jax.Array:
-    r"""$((5 + \text{length}) / 6)^\alpha$, which divides the log-probability.
-
-    Args:
-        lengths: Generated tokens, ``</s>`` included and ``<s>`` excluded; any shape.
-        alpha: 0 gives 1, no penalty; larger values favour longer outputs.
-
-    Returns:
-        Float32 divisors of the shape of ``lengths``.
-
-    Source: Wu et al. 2016, eq. 14.
-    """
-    return ((5.0 + jnp.asarray(lengths, jnp.float32)) / 6.0) ** alpha
-
-
 def beam_search(
     step: Step,
     state: PyTree,
@@ -100,17 +115,18 @@ def beam_search(
     special: SpecialTokens,
     max_tokens: int,
     settings: BeamSettings,
+    constraints: Constraints = UNCONSTRAINED,
 ) -> Hypotheses:
-    r"""Finds outputs of high $\log p(y) / ((5 + |y|) / 6)^\alpha$.
+    r"""Finds outputs of high $\log p(y) / ((5 + |y|) / 6)^\alpha + \text{bonus}$.
 
     Each step takes the best 2J extensions of the J live hypotheses. Those among the
     first J that end in ``</s>`` compete for the n-best pool; the best J that do not end
     live on, so that a row never runs out of live hypotheses. A row stops at its limit,
     or when not even the best live hypothesis, were it certain from here to the limit,
-    could enter the pool: log-probabilities only fall and the penalty is largest at the
-    limit. Stopping therefore never changes the result, and the best hypothesis is the
-    same for every ``n_best``. A beam of one is greedy search, which ends at the first
-    ``</s>``.
+    could enter the pool: log-probabilities only fall, the penalty is largest at the
+    limit and no bonus is above 0. Stopping therefore never changes the result, and the
+    best hypothesis is the same for every ``n_best``. A beam of one is greedy search,
+    which ends at the first ``</s>``.
 
     Pure, to be compiled by the caller; the loop ends as soon as every row has stopped.
 
@@ -123,29 +139,43 @@ def beam_search(
             cut to ``max_tokens``. A row of limit 0 stays empty.
         special: The ids of the vocabulary.
         max_tokens: L, the static size of the output.
-        settings: Beam size J, alpha and n-best N.
+        settings: Beam size J, ranking and n-best N.
+        constraints: What an output must or must not contain.
 
     Returns:
         N hypotheses per row. Unfinished ones appear only where a row reached its limit
         with fewer than N finished ones.
 
-    Source: Wu et al. 2016, sec. 7, without pruning and coverage penalty.
+    Source: Wu et al. 2016, sec. 7, without pruning.
     """
     row_limits = jnp.clip(jnp.asarray(limits, jnp.int32), 0, max_tokens)
-    alpha = settings.length_penalty
     if settings.beam_size == 1:
         greedy = greedy_search(
-            step, state, row_limits, special=special, max_tokens=max_tokens
+            *(step, state, row_limits),
+            special=special,
+            max_tokens=max_tokens,
+            constraints=constraints,
+            trace=settings.read,
         )
-        divisors = length_penalty(greedy.lengths, alpha)
-        return greedy._replace(scores=greedy.log_probabilities / divisors)
+        ranks = greedy.log_probabilities / settings.divisor(greedy.lengths)
+        bonus, trace = greedy.trace
+        return greedy._replace(scores=ranks + bonus, trace=trace)
+
+    def advance(progress: _Progress) -> _Progress:
+        logits, next_state = step(progress.state, progress.last.reshape(-1))
+        choosable = constraints.choosable(
+            logits, _joined(progress.live.tokens), progress.position, special
+        )
+        candidates = _extend(progress, logits, choosable, special)
+        reading = split_rows(settings.read(next_state), settings.beam_size)
+        return _advance(progress, candidates, next_state, reading, row_limits, settings)
 
     end = jax.lax.while_loop(
         lambda progress: ~jnp.all(progress.done),
-        lambda progress: _advance(step, progress, row_limits, special, settings),
+        advance,
         _start(state, row_limits, special, max_tokens, settings),
     )
-    return _ranked(end, row_limits, alpha)
+    return _ranked(end, row_limits, settings)
 
 
 def _start(
@@ -160,59 +190,38 @@ def _start(
     pool_shape = (batch_size, settings.n_best)
     # One start per row: J equal ones would stay equal for ever.
     first_only_bj = jnp.full(live_shape, -jnp.inf).at[:, 0].set(0.0)
+    repeated = repeat_for_beams(state, settings.beam_size)
+    reading = split_rows(settings.read(repeated), settings.beam_size)
     return _Progress(
         position=jnp.int32(0),
         last=jnp.full(live_shape, special.bos_id, jnp.int32),
         live=_Live(
             tokens=jnp.full((*live_shape, max_tokens), special.pad_id, jnp.int32),
             log_probabilities=first_only_bj,
+            reading=reading,
         ),
         pool=_Pool(
             tokens=jnp.full((*pool_shape, max_tokens), special.pad_id, jnp.int32),
             lengths=jnp.zeros(pool_shape, jnp.int32),
             log_probabilities=jnp.full(pool_shape, -jnp.inf),
             scores=jnp.full(pool_shape, -jnp.inf),
+            trace=jax.tree.map(lambda leaf: leaf[:, : settings.n_best], reading.trace),
         ),
         done=limits <= 0,
-        state=repeat_for_beams(state, settings.beam_size),
+        state=repeated,
     )
 
 
-def _advance(
-    step: Step,
-    progress: _Progress,
-    limits: jax.Array,
-    special: SpecialTokens,
-    settings: BeamSettings,
-) -> _Progress:
-    """One more token for every live hypothesis."""
-    alpha = settings.length_penalty
-    logits, next_state = step(progress.state, progress.last.reshape(-1))
-    candidates = _extend(progress, logits, special)
-    pool = _collect(progress.pool, candidates, progress.position + 1, alpha)
-    live, beams_bj = _survive(candidates, settings.beam_size)
-    live, pool = _unless(progress.done, (live, pool), (progress.live, progress.pool))
-    best_possible = live.log_probabilities[:, 0] / length_penalty(limits, alpha)
-    return _Progress(
-        position=progress.position + 1,
-        last=live.tokens[:, :, progress.position],
-        live=live,
-        pool=pool,
-        done=progress.done
-        | (progress.position + 1 >= limits)
-        | (best_possible <= pool.scores[:, -1]),
-        state=_reorder(next_state, beams_bj),
-    )
-
-
-def _extend(progress: _Progress, logits: Array, special: SpecialTokens) -> _Candidates:
+def _extend(
+    progress: _Progress, logits: Array, choosable: Array | None, special: SpecialTokens
+) -> _Candidates:
     batch_size, beam_size = progress.last.shape
     # No row can place more than 2J of one live hypothesis among its best 2J, so the
     # ranking of all J * C extensions needs only these.
     width = min(2 * beam_size, logits.shape[-1])
-    steps_nw, ids_nw = best_continuations(logits, width, special)
-    totals_bjw = progress.live.log_probabilities[:, :, None] + steps_nw.reshape(
-        batch_size, beam_size, width
+    steps_nw, ids_nw = best_continuations(logits, width, special, choosable)
+    totals_bjw = progress.live.log_probabilities[:, :, None] + split_rows(
+        steps_nw, beam_size
     )
     log_probabilities_bk, places_bk = jax.lax.top_k(
         totals_bjw.reshape(batch_size, beam_size * width),
@@ -222,7 +231,7 @@ def _extend(progress: _Progress, logits: Array, special: SpecialTokens) -> _Cand
         ids_nw.reshape(batch_size, beam_size * width), places_bk, axis=1
     )
     beams_bk = places_bk // width
-    tokens_bkl = _take(progress.live.tokens, beams_bk)
+    tokens_bkl = take_each(progress.live.tokens, beams_bk)
     return _Candidates(
         tokens=tokens_bkl.at[:, :, progress.position].set(ids_bk),
         beams=beams_bk,
@@ -231,76 +240,100 @@ def _extend(progress: _Progress, logits: Array, special: SpecialTokens) -> _Cand
     )
 
 
+def _advance(
+    progress: _Progress,
+    candidates: _Candidates,
+    next_state: PyTree,
+    reading: _Reading,
+    limits: jax.Array,
+    settings: BeamSettings,
+) -> _Progress:
+    """One more token for every live hypothesis."""
+    length = progress.position + 1
+    pool = _collect(progress.pool, candidates, reading, length, settings)
+    live, beams_bj = _survive(candidates, reading, settings.beam_size)
+    live, pool = where_rows(
+        ~progress.done, (live, pool), (progress.live, progress.pool)
+    )
+    best_possible = live.log_probabilities[:, 0] / settings.divisor(limits)
+    return _Progress(
+        position=length,
+        last=live.tokens[:, :, progress.position],
+        live=live,
+        pool=pool,
+        done=progress.done | (length >= limits) | (best_possible <= pool.scores[:, -1]),
+        state=_reorder(next_state, beams_bj),
+    )
+
+
 def _collect(
-    pool: _Pool, candidates: _Candidates, length: jax.Array, alpha: float
+    pool: _Pool,
+    candidates: _Candidates,
+    reading: _Reading,
+    length: jax.Array,
+    settings: BeamSettings,
 ) -> _Pool:
     """Lets the candidates that end compete for the pool."""
     beam_size = candidates.beams.shape[1] // 2
     first = jax.tree.map(lambda leaf: leaf[:, :beam_size], candidates)
+    bonus_bj, trace = jax.tree.map(lambda leaf: take_each(leaf, first.beams), reading)
+    ranks_bj = first.log_probabilities / settings.divisor(length) + bonus_bj
     new = _Pool(
         tokens=first.tokens,
         lengths=jnp.full_like(first.beams, length),
         log_probabilities=first.log_probabilities,
-        scores=jnp.where(
-            first.ends,
-            first.log_probabilities / length_penalty(length, alpha),
-            -jnp.inf,
-        ),
+        scores=jnp.where(first.ends, ranks_bj, -jnp.inf),
+        trace=trace,
     )
     both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), pool, new)
     _, places_bn = jax.lax.top_k(both.scores, pool.scores.shape[1])
-    return jax.tree.map(lambda leaf: _take(leaf, places_bn), both)
+    return jax.tree.map(lambda leaf: take_each(leaf, places_bn), both)
 
 
-def _survive(candidates: _Candidates, beam_size: int) -> tuple[_Live, jax.Array]:
+def _survive(
+    candidates: _Candidates, reading: _Reading, beam_size: int
+) -> tuple[_Live, jax.Array]:
     """The best J candidates that do not end, and the beam that each one extends."""
     open_bk = jnp.where(candidates.ends, -jnp.inf, candidates.log_probabilities)
     log_probabilities_bj, places_bj = jax.lax.top_k(open_bk, beam_size)
+    beams_bj = take_each(candidates.beams, places_bj)
     live = _Live(
-        tokens=_take(candidates.tokens, places_bj),
+        tokens=take_each(candidates.tokens, places_bj),
         log_probabilities=log_probabilities_bj,
+        reading=jax.tree.map(lambda leaf: take_each(leaf, beams_bj), reading),
     )
-    return live, _take(candidates.beams, places_bj)
+    return live, beams_bj
 
 
-def _ranked(end: _Progress, limits: jax.Array, alpha: float) -> Hypotheses:
+def _ranked(end: _Progress, limits: jax.Array, settings: BeamSettings) -> Hypotheses:
     """The pool, filled up with what was still live at the limit."""
+    bonus_bj, trace = end.live.reading
     lengths_bj = jnp.broadcast_to(limits[:, None], end.last.shape)
-    live_scores_bj = end.live.log_probabilities / length_penalty(lengths_bj, alpha)
+    ranks_bj = end.live.log_probabilities / settings.divisor(lengths_bj) + bonus_bj
     live = _Pool(
-        end.live.tokens, lengths_bj, end.live.log_probabilities, live_scores_bj
+        end.live.tokens, lengths_bj, end.live.log_probabilities, ranks_bj, trace
     )
     both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), end.pool, live)
     finished_bn = jnp.concatenate(
-        [~jnp.isneginf(end.pool.scores), jnp.zeros_like(live_scores_bj, bool)], axis=1
+        [~jnp.isneginf(end.pool.scores), jnp.zeros_like(ranks_bj, bool)], axis=1
     )
     order_bn = jnp.lexsort((-both.scores, ~finished_bn), axis=-1)
     order_bn = order_bn[:, : end.pool.scores.shape[1]]
     # Equal keys keep their order: what is absent is an empty place of the pool.
-    best = jax.tree.map(lambda leaf: _take(leaf, order_bn), both)
+    best = jax.tree.map(lambda leaf: take_each(leaf, order_bn), both)
     return Hypotheses(
         tokens=best.tokens,
         lengths=best.lengths,
         log_probabilities=best.log_probabilities,
         scores=best.scores,
-        finished=_take(finished_bn, order_bn),
+        finished=take_each(finished_bn, order_bn),
+        trace=best.trace,
     )
 
 
-def _take(leaf: jax.Array, places: jax.Array) -> jax.Array:
-    """Picks along axis 1 by ``[B, K]`` places: ``[B, J, ...]`` to ``[B, K, ...]``."""
-    trailing = (1,) * (leaf.ndim - 2)
-    return jnp.take_along_axis(leaf, places.reshape(*places.shape, *trailing), axis=1)
-
-
-def _unless(done: jax.Array, new: PyTree, old: PyTree) -> PyTree:
-    """Rows that are done keep the old values."""
-
-    def choose(new_leaf: jax.Array, old_leaf: jax.Array) -> jax.Array:
-        stays = done.reshape(-1, *(1,) * (new_leaf.ndim - 1))
-        return jnp.where(stays, old_leaf, new_leaf)
-
-    return jax.tree.map(choose, new, old)
+def _joined(leaf: jax.Array) -> jax.Array:
+    """``[B, J, ...]`` to ``[B * J, ...]``."""
+    return leaf.reshape(-1, *leaf.shape[2:])
 
 
 def _reorder(state: PyTree, beams: jax.Array) -> PyTree:

@@ -10,7 +10,7 @@ from attnjax.types import Array
 
 
 def best_continuations(
-    logits: Array, count: int, special: SpecialTokens
+    logits: Array, count: int, special: SpecialTokens, choosable: Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
     r"""The most probable next tokens, without ``<pad>`` and ``<s>``.
 
@@ -22,17 +22,22 @@ def best_continuations(
         logits: ``[N, C]``; -inf is legal and means impossible.
         count: How many, at most C.
         special: The ids of the vocabulary.
+        choosable: ``[N, C]`` the logits with further tokens forbidden by -inf; None
+            forbids no more.
 
     Returns:
         Log-probabilities and int32 ids, both ``[N, count]``, falling; of equal ones the
         lower id comes first. Impossible tokens have -inf.
     """
     logits_nc = jnp.asarray(logits, jnp.float32)
+    choosable_nc = logits_nc
+    if choosable is not None:
+        choosable_nc = jnp.asarray(choosable, jnp.float32)
     forbidden = {special.pad_id, special.bos_id} - {special.eos_id}
     # Taking a few more and dropping the forbidden ones spares a pass over all classes;
     # even for count = 1, top_k is several times faster than argmax on CPU.
     width = min(count + len(forbidden), logits_nc.shape[-1])
-    best_nw, ids_nw = jax.lax.top_k(logits_nc, width)
+    best_nw, ids_nw = jax.lax.top_k(choosable_nc, width)
     for token in forbidden:
         best_nw = jnp.where(ids_nw == token, -jnp.inf, best_nw)
     best_nk, places_nk = jax.lax.top_k(best_nw, count)

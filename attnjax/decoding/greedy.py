@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from attnjax.decoding.beams import where_rows
+from attnjax.decoding.constraints import UNCONSTRAINED, Constraints
 from attnjax.decoding.continuations import best_continuations
 from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
 from attnjax.types import Array, PyTree, Step
@@ -20,6 +23,7 @@ class _Progress(NamedTuple):
     log_probabilities: jax.Array  # [B]
     finished: jax.Array  # [B]
     state: PyTree
+    trace: PyTree  # of the state in which each row ended
 
 
 def greedy_search(
@@ -29,6 +33,8 @@ def greedy_search(
     *,
     special: SpecialTokens,
     max_tokens: int,
+    constraints: Constraints = UNCONSTRAINED,
+    trace: Callable[[PyTree], PyTree] = lambda state: None,
 ) -> Hypotheses:
     r"""Takes $y_t = \arg\max_c p(c \mid y_{<t})$ until ``</s>`` or the limit.
 
@@ -41,6 +47,9 @@ def greedy_search(
             cut to ``max_tokens``. A row of limit 0 stays empty.
         special: The ids of the vocabulary.
         max_tokens: L, the static size of the output.
+        constraints: What an output must or must not contain.
+        trace: Reads from a state what is to be returned of it for each row; leaves
+            lead with the batch axis.
 
     Returns:
         One hypothesis per row (J = 1), whose score is its log-probability.
@@ -49,7 +58,10 @@ def greedy_search(
 
     def advance(progress: _Progress) -> _Progress:
         logits_bc, next_state = step(progress.state, progress.last)
-        best_b1, ids_b1 = best_continuations(logits_bc, 1, special)
+        choosable_bc = constraints.choosable(
+            logits_bc, progress.tokens, progress.position, special
+        )
+        best_b1, ids_b1 = best_continuations(logits_bc, 1, special, choosable_bc)
         # Where every token is impossible, the row ends here, unfinished.
         alive = _running(progress, row_limits) & ~jnp.isneginf(best_b1[:, 0])
         last = jnp.where(alive, ids_b1[:, 0], special.pad_id)
@@ -62,12 +74,13 @@ def greedy_search(
             + jnp.where(alive, best_b1[:, 0], 0.0),
             finished=progress.finished | (alive & (last == special.eos_id)),
             state=next_state,
+            trace=where_rows(alive, trace(next_state), progress.trace),
         )
 
     end = jax.lax.while_loop(
         lambda progress: jnp.any(_running(progress, row_limits)),
         advance,
-        _start(state, row_limits, special, max_tokens),
+        _start(state, trace(state), row_limits, special, max_tokens),
     )
     return Hypotheses(
         tokens=end.tokens[:, None, :],
@@ -75,11 +88,16 @@ def greedy_search(
         log_probabilities=end.log_probabilities[:, None],
         scores=end.log_probabilities[:, None],
         finished=end.finished[:, None],
+        trace=jax.tree.map(lambda leaf: leaf[:, None], end.trace),
     )
 
 
 def _start(
-    state: PyTree, limits: jax.Array, special: SpecialTokens, max_tokens: int
+    state: PyTree,
+    trace: PyTree,
+    limits: jax.Array,
+    special: SpecialTokens,
+    max_tokens: int,
 ) -> _Progress:
     (batch_size,) = limits.shape
     return _Progress(
@@ -90,6 +108,7 @@ def _start(
         log_probabilities=jnp.zeros(batch_size, jnp.float32),
         finished=jnp.zeros(batch_size, bool),
         state=state,
+        trace=trace,
     )
 
 

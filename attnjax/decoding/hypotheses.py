@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from attnjax.types import Array
+from attnjax.types import Array, PyTree
 
 
 class SpecialTokens(NamedTuple):
@@ -34,6 +34,8 @@ class Hypotheses(NamedTuple):
             the model's own softmax, in nats.
         scores: ``[B, J]`` float32, what ranks them.
         finished: ``[B, J]`` bool; False if the length limit came before ``</s>``.
+        trace: what the caller's ``trace`` read from the state that each hypothesis
+            ended in, every leaf ``[B, J, ...]``; None unless it was asked for.
     """
 
     tokens: Array
@@ -41,3 +43,4 @@ class Hypotheses(NamedTuple):
     log_probabilities: Array
     scores: Array
     finished: Array
+    trace: PyTree = None

@@ -133,7 +133,7 @@ class DecoderLayer(nn.Module):
 
     def step(
         self, x: Array, memory: Memory, cross_mask: Mask, cache: PyTree, position: Array
-    ) -> tuple[Array, PyTree]:
+    ) -> tuple[Array, PyTree, Array | None]:
         """Decodes one position; equals that row of ``__call__``.
 
         Args:
@@ -144,15 +144,15 @@ class DecoderLayer(nn.Module):
             position: ``[B]`` int.
 
         Returns:
-            ``[B, D]`` and the next cache.
+            ``[B, D]``, the next cache, and the weights ``[B, H, S]`` over the source.
         """
 
         def attend_self(x: Array) -> tuple[Array, PyTree]:
             return self.self_attention.step(x, cache, position)
 
         x, cache = self.self_residual(x, attend_self, train=False)
-        x, _ = self._attend_source(x[:, None], memory, cross_mask, train=False)
-        return x[:, 0], cache
+        x, weights = self._attend_source(x[:, None], memory, cross_mask, train=False)
+        return x[:, 0], cache, None if weights is None else weights[:, :, 0]
 
     def _attend_source(
         self, x: Array, memory: Memory, mask: Mask, *, train: bool
@@ -279,7 +279,7 @@ class Decoder(nn.Module):
         cross_mask: Mask,
         caches: Mapping[str, PyTree],
         position: Array,
-    ) -> tuple[Array, Mapping[str, PyTree]]:
+    ) -> tuple[Array, Mapping[str, PyTree], Mapping[str, Array]]:
         """Decodes one position; equals that row of ``__call__``.
 
         Args:
@@ -290,15 +290,17 @@ class Decoder(nn.Module):
             position: ``[B]`` int.
 
         Returns:
-            ``[B, D]`` and the next caches.
+            ``[B, D]``, the next caches, and the named weights over the source.
         """
-        following = {}
+        following, attention = {}, {}
         for index, layer in enumerate(self.layers):
             name = f"layer_{index}"
-            x, following[name] = layer.step(
+            x, following[name], weights = layer.step(
                 x, memories[name], cross_mask, caches[name], position
             )
-        return self._finish(x), following
+            if weights is not None:
+                attention[f"{name}/cross"] = weights
+        return self._finish(x), following, attention
 
     def _finish(self, x: Array) -> Array:
         return self.norm(x) if self.final_norm else x

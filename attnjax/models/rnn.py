@@ -13,7 +13,7 @@ from attnjax.layers.embedding import Embedding
 from attnjax.layers.recurrent import RecurrentEncoder
 from attnjax.layers.recurrent_decoder import RecurrentDecoder
 from attnjax.ops.reinforce import Baseline, advantages, empty_baseline, surrogate
-from attnjax.types import Array, Choices, Decoded, Encoded, PyTree, Tokens
+from attnjax.types import Array, Choices, Decoded, Encoded, PyTree, Stepped, Tokens
 
 
 class RNNSeq2Seq(nn.Module):
@@ -179,9 +179,7 @@ class RNNSeq2Seq(nn.Module):
         memory = self.decoder.prepare(encoded.states, encoded.source.valid)
         return memory, self.decoder.begin(encoded.final)
 
-    def step(
-        self, constants: PyTree, state: PyTree, tokens: Array
-    ) -> tuple[Array, PyTree]:
+    def step(self, constants: PyTree, state: PyTree, tokens: Array) -> Stepped:
         """Scores the next token after one more token.
 
         Args:
@@ -190,11 +188,15 @@ class RNNSeq2Seq(nn.Module):
             tokens: ``[B]`` the last tokens.
 
         Returns:
-            Logits ``[B, C]`` and the next state.
+            Logits ``[B, C]``, the next state, and the weights over the source.
         """
         embedded = self.target_embedding(tokens[:, None])
-        state, vectors, _ = self.decoder(state, constants, embedded, train=False)
-        return self.output_embedding.logits(vectors[:, 0]), state
+        state, vectors, focus = self.decoder(state, constants, embedded, train=False)
+        logits = self.output_embedding.logits(vectors[:, 0])
+        if focus is None:
+            return Stepped(logits, state, {})
+        weights = focus.over(constants["value"].shape[1])
+        return Stepped(logits, state, {"decoder/cross": weights})
 
     def _table(self, size: int) -> Embedding:
         return Embedding(size, self.config.embedding_width, dtype=self.dtype)

@@ -13,7 +13,7 @@ from attnjax.layers.dropout import Dropout
 from attnjax.layers.embedding import Embedding
 from attnjax.layers.positions import AbsolutePositions
 from attnjax.layers.transformer import Decoder, Encoder
-from attnjax.types import Array, Decoded, Encoded, Mask, PyTree, Tokens
+from attnjax.types import Array, Decoded, Encoded, Mask, PyTree, Stepped, Tokens
 
 
 class Transformer(nn.Module):
@@ -148,9 +148,7 @@ class Transformer(nn.Module):
         }
         return constants, state
 
-    def step(
-        self, constants: PyTree, state: PyTree, tokens: Array
-    ) -> tuple[Array, PyTree]:
+    def step(self, constants: PyTree, state: PyTree, tokens: Array) -> Stepped:
         """Scores the next token after one more token.
 
         A step beyond ``max_tokens`` cannot be refused inside a compiled function; its
@@ -162,19 +160,20 @@ class Transformer(nn.Module):
             tokens: ``[B]`` the last tokens.
 
         Returns:
-            Logits ``[B, C]`` and the next state.
+            Logits ``[B, C]``, the next state, and the weights over the source.
         """
         position = state["position"]
         x = self.target_embedding(tokens) + self.positions(position)
         x = jnp.where((position <= state["last"])[:, None], x, jnp.nan)
-        x, caches = self.decoder.step(
+        x, caches, attention = self.decoder.step(
             x,
             constants["memories"],
             Mask(valid=constants["valid"]),
             state["caches"],
             position,
         )
-        return self._logits(x), {**state, "caches": caches, "position": position + 1}
+        state = {**state, "caches": caches, "position": position + 1}
+        return Stepped(self._logits(x), state, _prefixed("decoder", attention))
 
     def _logits(self, x: Array) -> Array:
         logits = self.output_embedding.logits(x)

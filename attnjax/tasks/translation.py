@@ -128,7 +128,7 @@ class TranslationTask:
         """Validation loss (nats a token), perplexity, accuracy and sacreBLEU."""
         rng = jax.random.key(0)  # dropout is off
         totals: dict[str, Array] = {}
-        for batch in pair_batches(
+        for _, batch in pair_batches(
             self._validation.pairs,
             tokens_per_batch=self._tokens_per_batch,
             rows_multiple=self._rows_multiple,

@@ -1,80 +1,82 @@
-"""Lines of text in, translations out: the model behind a plain function."""
+"""Lines of text in, translations out: the model behind plain functions."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Sequence
-from typing import cast
+import zlib
+from collections.abc import Callable, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
 from attnjax.config import DecodingConfig
-from attnjax.data.batching import evaluation_batches, forced_batch
+from attnjax.data.batching import (
+    evaluation_batches,
+    lay_out_prefixes,
+    padded_length,
+    pair_batches,
+)
 from attnjax.data.tokenizers import TokenizerPair
-from attnjax.decoding.beam import BeamSettings, beam_search, repeat_for_beams
 from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
-from attnjax.types import Array, Decoded, PairBatch, PyTree, Tokens, Variables
+from attnjax.evaluation.minimum_risk import expected_utilities
+from attnjax.tasks.forcing import forced_attention, forced_scores
+from attnjax.tasks.outputs import ForcedScore, Hypothesis, Translations
+from attnjax.tasks.searching import SearchInputs, search_batch
+from attnjax.types import Tokens, Variables
 
 logger = logging.getLogger(__name__)
 
 _ROWS_MULTIPLE = 8
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Translations:
-    """Translated lines, in the order of the input.
-
-    Attributes:
-        texts: one detokenised translation per line; empty lines stay empty.
-        ids: token ids of each translation, ``</s>`` included when it was generated.
-        scores: what ranked each translation (0 for empty lines).
-        num_tokens: generated tokens, ``</s>`` included.
-        num_unfinished: translations that reached their length limit.
-        num_cut: source lines that were longer than allowed and were cut.
-        seconds: wall time.
-    """
-
-    texts: list[str]
-    ids: list[list[int]]
-    scores: list[float]
-    num_tokens: int
-    num_unfinished: int
-    num_cut: int
-    seconds: float
-
-
 class Translator:
     """Translates lines with any `attnjax.types.Seq2Seq` model.
 
-    Lines are sorted by length into a fixed set of batch shapes, each compiled once.
+    Lines are sorted by length into a fixed set of batch shapes, each compiled once; the
+    results depend on neither the batch nor the order.
     """
 
     def __init__(
-        self, model: nn.Module, tokenizers: TokenizerPair, config: DecodingConfig
+        self,
+        model: nn.Module,
+        tokenizers: TokenizerPair,
+        config: DecodingConfig,
+        target_language: str = "",
     ) -> None:
-        """Prepares the compiled search.
+        """Prepares the compiled functions.
 
         Args:
             model: the module that implements `Seq2Seq`.
             tokenizers: of the source and the target.
-            config: beam, penalty and limits.
+            config: method, penalties and limits.
+            target_language: chooses the tokens that minimum Bayes risk compares.
         """
         self.model = model
         self.tokenizers = tokenizers
         self.config = config
+        self.target_language = target_language
+        target = tokenizers.target
+        special = SpecialTokens(target.pad_id, target.bos_id, target.eos_id)
         self._search = jax.jit(
-            functools.partial(_search, model, tokenizers, config),
-            static_argnames="max_tokens",
+            functools.partial(search_batch, model, special, config),
+            static_argnames="with_attention",
         )
-        self._forced = jax.jit(functools.partial(_forced_attention, model))
+        self._score = jax.jit(functools.partial(forced_scores, model, config))
+        self._attend = jax.jit(functools.partial(forced_attention, model))
 
-    def translate(self, variables: Variables, lines: Sequence[str]) -> Translations:
+    def translate(
+        self,
+        variables: Variables,
+        lines: Sequence[str],
+        *,
+        prefixes: Sequence[str] | None = None,
+        with_attention: bool = False,
+    ) -> Translations:
         """Translates every line.
 
         A line longer than ``config.max_source_tokens`` is cut there, and counted.
@@ -82,67 +84,174 @@ class Translator:
         Args:
             variables: of the model.
             lines: source sentences.
+            prefixes: what each translation begins with, as many as lines; None forces
+                nothing.
+            with_attention: whether hypotheses carry their attention.
 
         Returns:
             As many translations as lines, in their order.
+
+        Raises:
+            ValueError: if lines and prefixes are not equally many.
         """
         start = time.perf_counter()
         sources, num_cut = self._encode(lines)
+        forced = self._encode_prefixes(prefixes, len(lines))
         filled = [number for number, source in enumerate(sources) if source]
-        ids: list[list[int]] = [[] for _ in lines]
-        scores = [0.0] * len(lines)
-        num_unfinished = 0
+        n_best: list[list[Hypothesis]] = [[Hypothesis()] for _ in lines]
         batches = evaluation_batches(
             [sources[number] for number in filled],
             tokens_per_batch=self.config.tokens_per_batch,
             rows_multiple=_ROWS_MULTIPLE,
         )
         for indices, source in batches:
-            max_tokens = source.ids.shape[1] + self.config.max_extra_tokens
-            found: Hypotheses = jax.device_get(
-                self._search(variables, source, max_tokens=max_tokens)
+            numbers = [filled[index] for index in indices]
+            inputs = _search_inputs(
+                source,
+                [sources[number] for number in numbers],
+                [forced[number] for number in numbers],
             )
-            for row, index in enumerate(indices):
-                number = filled[index]
-                ids[number] = found.tokens[row, 0, : found.lengths[row, 0]].tolist()
-                scores[number] = float(found.scores[row, 0])
-                num_unfinished += not found.finished[row, 0]
+            found: Hypotheses = jax.device_get(
+                self._search(variables, inputs, with_attention=with_attention)
+            )
+            for row, number in enumerate(numbers):
+                one = jax.tree.map(lambda leaf, row=row: leaf[row], found)
+                n_best[number] = self._hypotheses(one, len(sources[number]) + 1)
         return Translations(
-            texts=[self.tokenizers.target.decode(line_ids) for line_ids in ids],
-            ids=ids,
-            scores=scores,
-            num_tokens=sum(map(len, ids)),
-            num_unfinished=num_unfinished,
-            num_cut=num_cut,
-            seconds=time.perf_counter() - start,
+            n_best=n_best, num_cut=num_cut, seconds=time.perf_counter() - start
         )
 
+    def score(
+        self,
+        variables: Variables,
+        lines: Sequence[str],
+        translations: Sequence[Sequence[int]],
+    ) -> list[ForcedScore]:
+        """What the model thinks of given translations, by forced decoding.
+
+        Args:
+            variables: of the model.
+            lines: source sentences.
+            translations: token ids as in `Hypothesis.ids`; `encode_targets` makes them
+                of text.
+
+        Returns:
+            One judgement per line, of exactly the tokens given.
+        """
+        scores: list[ForcedScore | None] = [None] * len(lines)
+
+        def collect(number: int, row: dict[str, np.ndarray]) -> None:
+            tokens = row["tokens"][: len(translations[number])]
+            scores[number] = ForcedScore(
+                token_log_probabilities=tokens, score=float(row["score"])
+            )
+
+        self._force(self._score, variables, lines, translations, collect)
+        return [score for score in scores if score is not None]
+
     def attention(
-        self, variables: Variables, lines: Sequence[str], ids: Sequence[Sequence[int]]
+        self,
+        variables: Variables,
+        lines: Sequence[str],
+        translations: Sequence[Sequence[int]],
     ) -> list[dict[str, np.ndarray]]:
         """Attention weights of given translations, by forced decoding.
 
         Args:
             variables: of the model.
             lines: source sentences.
-            ids: the token ids of their translations, as in `Translations.ids`.
+            translations: token ids as in `Hypothesis.ids`.
 
         Returns:
             Per line, the weights by name, ``[H, T, S]`` over the line's own tokens
             (``</s>`` included); empty if the model does not attend.
         """
         sources, _ = self._encode(lines)
-        eos_id = self.tokenizers.target.eos_id
-        targets = [[token for token in line if token != eos_id] for line in ids]
-        batch = forced_batch(list(zip(sources, targets, strict=True)))
-        weights = jax.device_get(self._forced(variables, batch))
-        return [
-            {
-                name: array[row, :, : len(target) + 1, : len(source) + 1]
-                for name, array in weights.items()
+        attention: list[dict[str, np.ndarray]] = [{} for _ in lines]
+
+        def collect(number: int, row: dict[str, np.ndarray]) -> None:
+            words = self._without_end(translations[number])
+            num_targets, num_sources = len(words) + 1, len(sources[number]) + 1
+            attention[number] = {
+                name: weights[:, :num_targets, :num_sources].copy()
+                for name, weights in row.items()
             }
-            for row, (source, target) in enumerate(zip(sources, targets, strict=True))
+
+        self._force(self._attend, variables, lines, translations, collect)
+        return attention
+
+    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of translations given as text, each ending in ``</s>``."""
+        target = self.tokenizers.target
+        return [[*ids, target.eos_id] for ids in target.encode_many(texts)]
+
+    def _force(
+        self,
+        function: Callable,
+        variables: Variables,
+        lines: Sequence[str],
+        translations: Sequence[Sequence[int]],
+        collect: Callable[[int, dict[str, np.ndarray]], None],
+    ) -> None:
+        """Calls a compiled function on all pairs, and collects its rows."""
+        sources, _ = self._encode(lines)
+        targets = [self._without_end(ids) for ids in translations]
+        for indices, batch in pair_batches(
+            list(zip(sources, targets, strict=True)),
+            tokens_per_batch=self.config.tokens_per_batch,
+            rows_multiple=_ROWS_MULTIPLE,
+        ):
+            num_tokens = np.zeros(len(batch.labels), np.int32)
+            num_tokens[: len(indices)] = [len(translations[i]) for i in indices]
+            result = jax.device_get(function(variables, batch, num_tokens))
+            for row, number in enumerate(indices):
+                collect(int(number), {name: a[row] for name, a in result.items()})
+
+    def _hypotheses(self, found: Hypotheses, source_tokens: int) -> list[Hypothesis]:
+        """The hypotheses of one line, absent ones left out."""
+        ids = [
+            tokens[:length].tolist()
+            for tokens, length in zip(found.tokens, found.lengths, strict=True)
         ]
+        hypotheses = [
+            Hypothesis(
+                text=self.tokenizers.target.decode(tokens),
+                ids=tokens,
+                log_probability=float(found.log_probabilities[place]),
+                score=float(found.scores[place]),
+                finished=bool(found.finished[place]),
+                attention=None
+                if found.trace is None
+                else found.trace[place, : len(tokens), :source_tokens],
+            )
+            for place, tokens in enumerate(ids)
+            if tokens
+        ]
+        if self.config.method == "mbr":
+            hypotheses = self._least_risk(hypotheses)
+        return hypotheses or [Hypothesis(finished=False)]
+
+    def _least_risk(self, samples: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """The texts most like all samples, best first, scored by that likeness."""
+        drawn = {sample.text: sample for sample in reversed(samples)}
+        counts = collections.Counter(sample.text for sample in samples)
+        if not drawn:
+            return []
+        likeness = expected_utilities(
+            list(drawn),
+            [counts[text] for text in drawn],
+            utility=self.config.risk_utility,
+            target_language=self.target_language,
+        )
+        scored = [
+            dataclasses.replace(sample, score=float(score))
+            for sample, score in zip(drawn.values(), likeness, strict=True)
+        ]
+        scored.sort(key=lambda sample: -sample.score)
+        return scored[: self.config.n_best]
+
+    def _without_end(self, ids: Sequence[int]) -> list[int]:
+        return [token for token in ids if token != self.tokenizers.target.eos_id]
 
     def _encode(self, lines: Sequence[str]) -> tuple[list[list[int]], int]:
         limit = self.config.max_source_tokens - 1  # one is </s>
@@ -158,49 +267,29 @@ class Translator:
             )
         return [source[:limit] for source in sources], len(too_long)
 
-
-def _search(
-    model: nn.Module,
-    tokenizers: TokenizerPair,
-    config: DecodingConfig,
-    variables: Variables,
-    source: Tokens,
-    *,
-    max_tokens: int,
-) -> Hypotheses:
-    """Encodes a batch and searches for its best translations."""
-    encoded = model.apply(variables, source, train=False, method="encode")
-    constants, state = model.apply(variables, encoded, max_tokens, method="begin")
-    constants = repeat_for_beams(constants, config.beam_size)
-
-    def step(state: PyTree, tokens: Array) -> tuple[Array, PyTree]:
-        return model.apply(variables, constants, state, tokens, method="step")
-
-    # A filler row is a lone </s>: of limit 0, it keeps no other row waiting.
-    num_tokens = jnp.sum(source.valid, axis=-1)
-    limits = jnp.where(num_tokens > 1, num_tokens + config.max_extra_tokens, 0)
-    target = tokenizers.target
-    return beam_search(
-        step,
-        state,
-        limits,
-        special=SpecialTokens(target.pad_id, target.bos_id, target.eos_id),
-        max_tokens=max_tokens,
-        settings=BeamSettings(
-            beam_size=config.beam_size, length_penalty=config.length_penalty
-        ),
-    )
+    def _encode_prefixes(
+        self, prefixes: Sequence[str] | None, num_lines: int
+    ) -> list[list[int]]:
+        if prefixes is None:
+            return [[] for _ in range(num_lines)]
+        if len(prefixes) != num_lines:
+            raise ValueError(
+                f"each line needs one prefix (an empty one forces nothing), got "
+                f"{len(prefixes)} prefixes for {num_lines} lines."
+            )
+        return self.tokenizers.target.encode_many(prefixes)
 
 
-def _forced_attention(
-    model: nn.Module, variables: Variables, batch: PairBatch
-) -> dict[str, Array]:
-    """Cross-attention weights of a teacher-forced batch, by name."""
-    decoded = cast(
-        Decoded, model.apply(variables, batch.source, batch.inputs, train=False)
-    )
-    return {
-        name: weights
-        for name, weights in decoded.attention.items()
-        if name.endswith("cross")
-    }
+def _search_inputs(
+    source: Tokens, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]]
+) -> SearchInputs:
+    """The sources of a batch with what else their rows need."""
+    rows = source.ids.shape[0]
+    longest = max(map(len, prefixes), default=0)
+    length = padded_length(longest) if longest else 0
+    seeds = np.zeros(rows, np.uint32)
+    # Of the sentence and not of its place, so that its draws depend on nothing else.
+    seeds[: len(sources)] = [
+        zlib.crc32(np.asarray(ids, np.int32).tobytes()) for ids in sources
+    ]
+    return SearchInputs(source, lay_out_prefixes(prefixes, rows, length), seeds)

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnjax.data.batching import evaluation_batches, forced_batch, pair_batches
+from attnjax.data.batching import (
+    evaluation_batches,
+    lay_out_prefixes,
+    pair_batches,
+    padded_length,
+)
 
 SENTENCES = st.lists(st.lists(st.integers(4, 12), max_size=70), max_size=30)
 BUDGET = {"tokens_per_batch": 128, "rows_multiple": 2}
@@ -51,12 +56,13 @@ def test_only_the_last_batch_has_fillers_and_the_longest_come_first():
 )
 def test_every_label_counts_once(pairs):
     labels = []
-    for batch in pair_batches(pairs, **BUDGET):
+    for indices, batch in pair_batches(pairs, **BUDGET):
         assert batch.source.ids.shape == batch.labels.shape
         assert batch.source.valid[:, 0].all()
-        for row, weights in zip(batch.labels, batch.weights, strict=True):
+        for row, weights in enumerate(batch.weights):
             if weights.any():
-                labels.append(row[weights > 0].tolist())
+                labels.append(batch.labels[row][weights > 0].tolist())
+                assert labels[-1] == [*pairs[indices[row]][1], 2]
     assert sorted(labels) == sorted([*target, 2] for _, target in pairs)
 
 
@@ -64,16 +70,20 @@ def test_no_sentence_is_too_long():
     [(indices, tokens)] = evaluation_batches([[5] * 1_000], **BUDGET)
     assert indices.tolist() == [0]
     assert tokens.ids.shape == (2, 1_024)
-    [batch] = pair_batches([([5], [6] * 1_000)], **BUDGET)
+    [(_, batch)] = pair_batches([([5], [6] * 1_000)], **BUDGET)
     assert batch.weights.sum() == 1_001
 
 
-def test_a_forced_batch_keeps_the_order():
-    batch = forced_batch([([5], [6, 7]), ([8] * 20, [9])])
-    assert batch.labels[:, :3].tolist() == [[6, 7, 2], [9, 2, 0]]
-    assert batch.source.ids.shape == (2, 32)
-    assert batch.labels.shape == (2, 16)
-    assert batch.weights.sum() == 5
+def test_prefixes_are_padded_on_the_right():
+    assert lay_out_prefixes([[5, 6], []], 3, 4).tolist() == [
+        [5, 6, 0, 0],
+        [0, 0, 0, 0],
+        [0, 0, 0, 0],
+    ]
+
+
+def test_padded_lengths_are_few():
+    assert {padded_length(n) for n in range(1, 65)} == {16, 32, 64}
 
 
 def test_no_sentences_no_batches():

@@ -9,14 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnjax.decoding.beam import (
-    BeamSettings,
-    beam_search,
-    length_penalty,
-    repeat_for_beams,
-)
+from attnjax.decoding.beam import BeamSettings, beam_search, repeat_for_beams
 from attnjax.decoding.greedy import greedy_search
 from attnjax.decoding.hypotheses import SpecialTokens
+from attnjax.decoding.ranking import length_penalty
 
 PAD, BOS, EOS = 0, 1, 2
 LIMIT = 5

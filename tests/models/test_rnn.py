@@ -130,7 +130,7 @@ def test_step_is_decode(case):
         constants, first = apply(encoded, T, method="begin")
 
         def step(state, tokens):
-            logits, state = apply(constants, state, tokens, method="step")
+            logits, state, _ = apply(constants, state, tokens, method="step")
             return state, logits
 
         state, logits = jax.lax.scan(step, first, input_ids.T)

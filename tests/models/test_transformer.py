@@ -126,7 +126,9 @@ def test_steps_equal_the_whole(built, pair):
     for leaf in jax.tree.leaves((constants, state)):
         assert leaf.shape[0] == B
     for position in range(T):
-        logits, state = call(built, "step", constants, state, inputs.ids[:, position])
+        logits, state, _ = call(
+            built, "step", constants, state, inputs.ids[:, position]
+        )
         np.testing.assert_allclose(logits, whole[:, position], atol=1e-5)
 
 
@@ -134,7 +136,7 @@ def test_step_beyond_the_cache_cannot_be_missed(post, pair):
     constants, state = begin(post, encode(post, pair[0]), 2)
     finite = []
     for _ in range(3):
-        logits, state = call(post, "step", constants, state, jnp.array([5, 6]))
+        logits, state, _ = call(post, "step", constants, state, jnp.array([5, 6]))
         finite.append(bool(np.all(np.isfinite(logits))))
     assert finite == [True, True, False]
     assert np.all(np.isnan(logits))

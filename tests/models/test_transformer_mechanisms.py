@@ -67,7 +67,7 @@ def decoded_both_ways(model, variables, source, inputs):
     step = jax.jit(lambda *given: model.apply(variables, *given, method="step"))
     rows = []
     for position in range(T):
-        row, cache = step(constants, cache, inputs.ids[:, position])
+        row, cache, _ = step(constants, cache, inputs.ids[:, position])
         rows.append(row)
     return logits, jnp.stack(rows, axis=1)
 

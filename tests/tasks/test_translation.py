@@ -103,7 +103,7 @@ def test_validation_loss_is_the_mean_over_all_tokens_of_all_pairs(parts):
     alone = [
         loss_of(parts, batch)
         for pair in parts.task._validation.pairs
-        for batch in pair_batches([pair], tokens_per_batch=8, rows_multiple=1)
+        for _, batch in pair_batches([pair], tokens_per_batch=8, rows_multiple=1)
     ]
     total, count = np.sum(alone, axis=0)
     assert count == sum(len(text) + 1 for text in CORPUS.target)
@@ -118,11 +118,12 @@ def test_translations_do_not_depend_on_the_batch_or_the_order(parts):
     backwards = parts.translator.translate(parts.variables, lines[::-1])
     assert together.ids == backwards.ids[::-1]
     assert together.texts[3] == ""
-    assert together.scores[3] == 0.0
+    assert together.best[3].score == 0.0
     for number, line in enumerate(lines):
         alone = parts.translator.translate(parts.variables, [line])
         assert alone.ids == [together.ids[number]]
-        np.testing.assert_allclose(alone.scores, [together.scores[number]], rtol=1e-4)
+        score = together.best[number].score
+        np.testing.assert_allclose(alone.best[0].score, score, rtol=1e-4)
 
 
 def test_output_is_limited_relative_to_each_source(parts):

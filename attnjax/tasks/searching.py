@@ -1,0 +1,165 @@
+"""One compiled search over a `Seq2Seq` model: encode, begin, and step until the end."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from attnjax.config import DecodingConfig
+from attnjax.decoding.beam import BeamSettings, beam_search
+from attnjax.decoding.beams import repeat_for_beams
+from attnjax.decoding.constraints import Constraints
+from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
+from attnjax.decoding.sampling import SamplingSettings, sample_outputs
+from attnjax.decoding.tracing import (
+    Traced,
+    begin_trace,
+    coverage_bonus,
+    traced_step,
+)
+from attnjax.types import Array, PyTree, Step, Stepped, Tokens, Variables
+
+
+class SearchInputs(NamedTuple):
+    """The lines of a batch.
+
+    Attributes:
+        source: the source sentences; a row of a lone ``</s>`` is filler.
+        prefix: ``[B, P]`` int32 beginnings of the outputs, padded with ``<pad>``.
+        seeds: ``[B]`` uint32 of the draws of each row.
+    """
+
+    source: Tokens
+    prefix: Array
+    seeds: Array
+
+
+def search_batch(
+    model: nn.Module,
+    special: SpecialTokens,
+    config: DecodingConfig,
+    variables: Variables,
+    inputs: SearchInputs,
+    *,
+    with_attention: bool,
+) -> Hypotheses:
+    """Encodes a batch and searches for its translations; pure, to be compiled.
+
+    Args:
+        model: implements `attnjax.types.Seq2Seq`.
+        special: ids of the target vocabulary.
+        config: method, penalties, constraints and limits.
+        variables: of the model.
+        inputs: the batch.
+        with_attention: whether ``trace`` of the result is the attention ``[B, J, L,
+            S]``, and not None.
+
+    Returns:
+        The hypotheses of every row; filler rows have empty ones.
+
+    Raises:
+        ValueError: if attention is needed of a model that forms no weights.
+    """
+    source, prefix = inputs.source, inputs.prefix
+    max_tokens = source.ids.shape[1] + config.max_extra_tokens + prefix.shape[1]
+    encoded = model.apply(variables, source, train=False, method="encode")
+    constants, state = model.apply(variables, encoded, max_tokens, method="begin")
+    outputs = {"beam": config.beam_size, "sampling": config.n_best}
+    num_outputs = outputs.get(config.method, config.num_samples)
+    repeated = repeat_for_beams(constants, num_outputs)
+    if with_attention or config.coverage_penalty:
+        state = begin_trace(state, source.valid, max_tokens if with_attention else 0)
+        step = traced_step(lambda *given: _look(model, variables, repeated, *given))
+    else:
+        step = _plain_step(model, variables, repeated)
+    constraints = Constraints(
+        min_tokens=config.min_tokens,
+        no_repeat_ngram=config.no_repeat_ngram,
+        prefix=prefix if prefix.shape[1] else None,
+    )
+    given = step, state, _limits(inputs, config, special)
+    if config.method == "beam":
+        return beam_search(
+            *given,
+            special=special,
+            max_tokens=max_tokens,
+            settings=_beam_settings(config, with_attention),
+            constraints=constraints,
+        )
+    settings = SamplingSettings(
+        max_tokens=max_tokens,
+        num_samples=num_outputs,
+        temperature=config.temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        trace=_history if with_attention else _nothing,
+    )
+    fold = jax.vmap(jax.random.fold_in, (None, 0))
+    rngs = fold(jax.random.key(config.seed), inputs.seeds)
+    return sample_outputs(
+        *given, rngs, special=special, settings=settings, constraints=constraints
+    )
+
+
+def _limits(
+    inputs: SearchInputs, config: DecodingConfig, special: SpecialTokens
+) -> jax.Array:
+    num_tokens = jnp.sum(inputs.source.valid, axis=-1)
+    num_forced = jnp.sum(inputs.prefix != special.pad_id, axis=-1)
+    most = num_tokens + config.max_extra_tokens + num_forced
+    # A filler row is a lone </s>: of limit 0, it keeps no other row waiting.
+    return jnp.where(num_tokens > 1, most, 0)
+
+
+def _beam_settings(config: DecodingConfig, with_attention: bool) -> BeamSettings:
+    beta = config.coverage_penalty
+    return BeamSettings(
+        beam_size=config.beam_size,
+        n_best=config.n_best,
+        length_penalty=config.length_penalty,
+        penalty=config.length_penalty_kind,
+        bonus=coverage_bonus(beta) if beta else None,
+        trace=_history if with_attention else None,
+    )
+
+
+def _plain_step(model: nn.Module, variables: Variables, constants: PyTree) -> Step:
+    def step(state: PyTree, tokens: Array) -> tuple[Array, PyTree]:
+        stepped = _step(model, variables, constants, state, tokens)
+        return stepped.logits, stepped.state
+
+    return step
+
+
+def _step(model: nn.Module, variables: Variables, *given: PyTree) -> Stepped:
+    return cast(Stepped, model.apply(variables, *given, method="step"))
+
+
+def _look(
+    model: nn.Module,
+    variables: Variables,
+    constants: PyTree,
+    state: PyTree,
+    tokens: Array,
+) -> tuple[Array, PyTree, jax.Array]:
+    """A step that also says where the last layer looked, its heads averaged."""
+    stepped = _step(model, variables, constants, state, tokens)
+    if not stepped.attention:
+        raise ValueError(
+            "this model forms no attention weights over its source, so there is no "
+            "coverage penalty and no attention to return; set "
+            "decoding.coverage_penalty=0 and ask for no attention."
+        )
+    weights_bhs = list(stepped.attention.values())[-1]
+    return stepped.logits, stepped.state, jnp.mean(weights_bhs, axis=1)
+
+
+def _history(state: Traced) -> Array:
+    return state.history
+
+
+def _nothing(state: PyTree) -> None:
+    del state

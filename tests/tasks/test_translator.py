@@ -1,0 +1,236 @@
+"""What the translator reports, with tiny untrained models of every family."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from attnjax.config import (
+    DecodingConfig,
+    RNNConfig,
+    TokenizerConfig,
+    TransformerConfig,
+)
+from attnjax.data.parallel import ParallelCorpus
+from attnjax.data.tokenizers import train_tokenizers
+from attnjax.models.ensemble import Ensemble, ensemble_variables
+from attnjax.models.rnn import RNNSeq2Seq
+from attnjax.models.transformer import Transformer
+from attnjax.tasks.translator import Translator
+from attnjax.types import Tokens
+
+LINES = ["ein Hund", "eine rote Katze", "lang", "der Fluss ist sehr lang", ""]
+CORPUS = ParallelCorpus(LINES, ["a dog", "a red cat", "long", "it is long", ""], "here")
+TOKENIZERS = train_tokenizers(CORPUS, TokenizerConfig(kind="char", vocab_size=40))
+EOS = TOKENIZERS.target.eos_id
+BASE = DecodingConfig(
+    beam_size=3,
+    n_best=3,
+    max_extra_tokens=3,
+    max_source_tokens=40,
+    tokens_per_batch=128,
+    num_samples=5,
+    top_k=6,
+)
+SIZES = TOKENIZERS.source.size, TOKENIZERS.target.size
+MODELS = {
+    "transformer": Transformer(
+        TransformerConfig(
+            width=16,
+            num_heads=2,
+            feed_forward_width=24,
+            encoder_layers=1,
+            decoder_layers=2,
+        ),
+        *SIZES,
+    ),
+    "rnn": RNNSeq2Seq(
+        RNNConfig(embedding_width=12, hidden_width=14, attention_width=8), *SIZES
+    ),
+}
+
+
+def random_variables(model, seed=0):
+    example = Tokens(np.ones((1, 2), np.int32), np.ones((1, 2), bool))
+    shapes = jax.eval_shape(
+        lambda: model.init(jax.random.key(0), example, example, train=False)
+    )
+    random = np.random.default_rng(seed)
+    return jax.tree.map(
+        lambda leaf: random.normal(size=leaf.shape, scale=0.6).astype(leaf.dtype),
+        shapes,
+    )
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request):
+    return MODELS[request.param]
+
+
+@pytest.fixture(scope="module")
+def variables(model):
+    return random_variables(model)
+
+
+def translator_of(model, **changes):
+    return Translator(model, TOKENIZERS, dataclasses.replace(BASE, **changes), "en")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        {"length_penalty_kind": "plain", "length_penalty": 1.0},
+        {"coverage_penalty": 0.4},
+        {"method": "sampling"},
+        {"beam_size": 1, "n_best": 1, "no_repeat_ngram": 2, "coverage_penalty": 0.4},
+    ],
+    ids=["plain", "coverage", "sampling", "greedy"],
+)
+def searched(request, model, variables):
+    translator = translator_of(model, **request.param)
+    return translator, translator.translate(variables, LINES, with_attention=True)
+
+
+def flat(searched):
+    """Every hypothesis with its line."""
+    return [
+        (line, hypothesis)
+        for line, hypotheses in zip(LINES, searched[1].n_best, strict=True)
+        for hypothesis in hypotheses
+        if hypothesis.ids
+    ]
+
+
+def test_scoring_the_output_gives_the_reported_score(searched, variables):
+    translator, _ = searched
+    lines, hypotheses = zip(*flat(searched), strict=True)
+    forced = translator.score(variables, lines, [each.ids for each in hypotheses])
+    is_beam = translator.config.method == "beam"
+    for score, hypothesis in zip(forced, hypotheses, strict=True):
+        assert len(score.token_log_probabilities) == len(hypothesis.ids)
+        np.testing.assert_allclose(
+            score.log_probability, hypothesis.log_probability, rtol=1e-4
+        )
+        expected = score.score if is_beam else score.log_probability
+        np.testing.assert_allclose(expected, hypothesis.score, rtol=1e-4)
+
+
+def test_the_attention_of_the_search_is_that_of_forced_decoding(searched, variables):
+    translator, _ = searched
+    lines, hypotheses = zip(*flat(searched), strict=True)
+    forced = translator.attention(variables, lines, [each.ids for each in hypotheses])
+    for named, hypothesis in zip(forced, hypotheses, strict=True):
+        last = list(named.values())[-1].mean(0)
+        np.testing.assert_allclose(
+            hypothesis.attention, last[: len(hypothesis.ids)], atol=1e-5
+        )
+
+
+def test_outputs_are_sorted_and_end_once(searched):
+    translator, found = searched
+    assert found.texts[-1] == ""
+    for hypotheses in found.n_best[:-1]:
+        assert 0 < len(hypotheses) <= translator.config.n_best
+        ended = [each.finished for each in hypotheses]
+        assert ended == sorted(ended, reverse=True)
+        for wanted in (True, False):
+            scores = [each.score for each in hypotheses if each.finished is wanted]
+            assert scores == sorted(scores, reverse=True)
+        for each in hypotheses:
+            assert each.ids.count(EOS) == each.finished
+            assert not each.finished or each.ids[-1] == EOS
+            assert "<pad>" not in each.text
+            assert "<s>" not in each.text
+
+
+def test_nothing_depends_on_the_batch_or_the_order(searched, variables):
+    translator, found = searched
+    backwards = translator.translate(variables, LINES[::-1], with_attention=False)
+    alone = translator.translate(variables, LINES[1:2])
+    assert [each.ids for each in backwards.n_best[3]] == [
+        each.ids for each in found.n_best[1]
+    ]
+    assert [each.ids for each in alone.n_best[0]] == [
+        each.ids for each in found.n_best[1]
+    ]
+
+
+def test_the_best_is_the_same_for_every_n_best(model, variables):
+    every = translator_of(model).translate(variables, LINES)
+    single = translator_of(model, n_best=1).translate(variables, LINES)
+    assert every.ids == single.ids
+
+
+def test_outputs_begin_with_their_prefix(model, variables):
+    prefixes = ["a d", "", "lo", "it", "x"]
+    found = translator_of(model).translate(variables, LINES, prefixes=prefixes)
+    for prefix, hypotheses in zip(prefixes[:4], found.n_best, strict=False):
+        for hypothesis in hypotheses:
+            assert hypothesis.text.startswith(prefix)
+    free = translator_of(model).translate(variables, LINES)
+    assert found.ids[1] == free.ids[1]
+    with pytest.raises(ValueError, match="got 1 prefixes for 5 lines"):
+        translator_of(model).translate(variables, LINES, prefixes=["a"])
+
+
+def test_least_risk_is_one_of_the_samples_and_the_most_alike(model, variables):
+    samples = translator_of(model, method="sampling", n_best=5)
+    drawn = samples.translate(variables, LINES)
+    chosen = translator_of(model, method="mbr", n_best=2).translate(variables, LINES)
+    for hypotheses, candidates in zip(chosen.n_best, drawn.n_best, strict=True):
+        texts = [candidate.text for candidate in candidates]
+        assert all(hypothesis.text in texts for hypothesis in hypotheses)
+        scores = [hypothesis.score for hypothesis in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_an_ensemble_of_a_model_with_itself_is_the_model(model, variables):
+    twins = Ensemble((model, model))
+    both = ensemble_variables([variables, variables])
+    alone = translator_of(model).translate(variables, LINES)
+    found = translator_of(twins).translate(both, LINES)
+    assert found.ids == alone.ids
+    for ours, theirs in zip(found.best, alone.best, strict=True):
+        np.testing.assert_allclose(ours.score, theirs.score, rtol=1e-4)
+
+
+def test_an_ensemble_has_the_mean_probability_of_its_members():
+    models = tuple(MODELS.values())
+    members = [random_variables(each, seed) for seed, each in enumerate(models, 1)]
+    ids = translator_of(models[0]).encode_targets(["a dog", "a red cat"])
+
+    def probabilities(model, variables):
+        scores = translator_of(model).score(variables, LINES[:2], ids)
+        return [np.exp(score.token_log_probabilities) for score in scores]
+
+    apart = [probabilities(*each) for each in zip(models, members, strict=True)]
+    joint = probabilities(Ensemble(models), ensemble_variables(members))
+    for number in range(2):
+        mean = (apart[0][number] + apart[1][number]) / 2
+        np.testing.assert_allclose(joint[number], mean, rtol=1e-4)
+
+
+def test_a_model_without_attention_refuses_a_coverage_penalty():
+    model = RNNSeq2Seq(
+        RNNConfig(embedding_width=12, hidden_width=14, attention="none"), *SIZES
+    )
+    variables = random_variables(model)
+    with pytest.raises(ValueError, match="forms no attention weights"):
+        translator_of(model, coverage_penalty=0.2).translate(variables, LINES)
+    assert translator_of(model).translate(variables, LINES[:1]).texts
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"n_best": 4}, "n_best must be at most beam_size"),
+        ({"method": "mbr", "n_best": 9}, "n_best must be at most num_samples"),
+        ({"coverage_penalty": -1.0}, "coverage_penalty must be 0 or more"),
+        ({"top_p": 2.0}, "top_p"),
+        ({"temperature": 0.0}, "temperature"),
+    ],
+)
+def test_impossible_configs_are_refused(fields, named):
+    with pytest.raises(ValueError, match=named):
+        dataclasses.replace(BASE, **fields)
