@@ -243,13 +243,6 @@ def test_half_precision_becomes_float32(weights, save):
     )
 
 
-def test_every_weight_of_the_file_is_used_once(marian, weights):
-    leaves = jax.tree.leaves(marian.variables)
-    assert sum(leaf.size for leaf in leaves) == sum(
-        array.size for array in weights.values()
-    )
-
-
 def test_bias_of_the_logits_reaches_whole_passes_and_steps(
     weights, save, golden, source
 ):
