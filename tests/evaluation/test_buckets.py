@@ -71,3 +71,18 @@ def test_edges_can_be_chosen():
 def test_lines_that_do_not_match_are_refused():
     with pytest.raises(ValueError, match="1 sources, 2 hypotheses"):
         bleu_by_length(["a"], ["a", "b"], ["a", "b"], target_language="en")
+
+
+def test_several_references_are_split_with_their_lines():
+    sources = ["a b", "w " * 15]
+    hypotheses = [TEXT, TEXT]
+    sets = [["x y z", TEXT], [TEXT, "x y z"]]
+    buckets = bleu_by_length(sources, hypotheses, sets, target_language="en")
+    assert [bucket.bleu for bucket in buckets[:2]] == [100.0, 100.0]
+    first = bleu_by_length(sources, hypotheses, sets[0], target_language="en")
+    assert [bucket.bleu for bucket in first[:2]] == [0.0, 100.0]
+
+
+def test_ranges_do_not_warn_of_lines_by_numbers_of_their_own(caplog):
+    bleu_by_length(["a", "b"], ["c", "d"], ["c", ""], target_language="en")
+    assert caplog.records == []
