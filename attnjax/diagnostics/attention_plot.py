@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
@@ -24,6 +25,7 @@ _WEIGHTS = LinearSegmentedColormap.from_list(
 _CELL_INCHES = 0.24
 _LONGEST_SIDE_INCHES = 40.0
 _COLUMNS = 4  # panels beside each other, one for each head
+_SUFFIXES = (".png", ".svg")
 
 
 def plot_attention(
@@ -33,7 +35,7 @@ def plot_attention(
     path: Path,
     title: str = "",
 ) -> None:
-    """Draws where each target token looked, as a PNG.
+    """Draws where each target token looked, as a picture.
 
     One cell per pair of tokens, the source along the top, the target down the side;
     with heads, one panel each in one common colour scale, which runs from 0 to the
@@ -43,12 +45,19 @@ def plot_attention(
         weights: ``[T, S]`` or ``[H, T, S]``.
         source_pieces: S tokens as text.
         target_pieces: T tokens as text.
-        path: The file to write; its folder is made.
+        path: The file to write, ``.png`` or ``.svg`` (where text stays text); its
+            folder is made.
         title: A line above the picture.
 
     Raises:
-        ValueError: If the weights do not fit the tokens, or there are no tokens.
+        ValueError: If the weights do not fit the tokens, there are no tokens, or the
+            name ends otherwise.
     """
+    if path.suffix.lower() not in _SUFFIXES:
+        raise ValueError(
+            f"a picture of attention is a PNG or an SVG, got the name {path}; let it "
+            f"end in one of {_SUFFIXES}."
+        )
     weights_hts = np.asarray(weights, np.float32)
     weights_hts = weights_hts[None] if weights_hts.ndim == 2 else weights_hts
     expected = (len(target_pieces), len(source_pieces))
@@ -73,8 +82,22 @@ def plot_attention(
             texts[-1], color=_INK, fontsize=12, fontfamily=families, parse_math=False
         )
     _draw_scale(figure, panels, shades)
+    _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png", bbox_inches="tight", pad_inches=0.2)
+    suffix = path.suffix.lower()
+    # Without a date and with fixed names, the same weights give the same file.
+    metadata = {"Date": None} if suffix == ".svg" else None
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "attnjax"}):
+        figure.savefig(
+            path,
+            format=suffix[1:],
+            bbox_inches="tight",
+            pad_inches=0.2,
+            metadata=metadata,
+        )
 
 
 def _panels(

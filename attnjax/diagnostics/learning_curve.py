@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,8 @@ def plot_learning_curve(
 ) -> None:
     """Draws loss and score over the steps of a run, as a PNG.
 
-    A validation is a line whose ``event`` is ``validation``, or that keeps its numbers
-    under the name ``validation``; every other line belongs to training. Where a step
-    comes twice, because a run was resumed before it, the later line counts. A half
-    written last line is left out, and a number that is null or not finite is a gap.
+    `learning_curves` says which line counts as what; a half written last line is left
+    out, and a number that is null or not finite is a gap.
 
     Args:
         metrics_jsonl: The log; each line an object with ``step`` and named numbers.
@@ -43,7 +41,7 @@ def plot_learning_curve(
     Raises:
         ValueError: If the log holds no loss.
     """
-    training, validation = _read(metrics_jsonl)
+    training, validation = learning_curves(_records(metrics_jsonl))
     losses = {"train": training.get("loss"), "validation": validation.get("loss")}
     if not any(losses.values()):
         raise ValueError(
@@ -66,13 +64,27 @@ def plot_learning_curve(
     figure.savefig(path, format="png")
 
 
-def _read(path: Path) -> tuple[dict[str, Series], dict[str, Series]]:
-    """Named series of training and of validation."""
+def learning_curves(
+    records: Iterable[Mapping[str, Any]],
+) -> tuple[dict[str, Series], dict[str, Series]]:
+    """Series of training and of validation, from the records of a log.
+
+    A validation is a record whose ``event`` is ``validation``, or that keeps its
+    numbers under the name ``validation``; every other one with a loss belongs to
+    training. Where a step comes twice, because a run was resumed before it, the later
+    one counts.
+
+    Args:
+        records: Oldest first; one without a step is left out.
+
+    Returns:
+        Name to steps and values, of training and of validation; a number that is null
+        or not finite is NaN.
+    """
     training: dict[int, Mapping[str, Any]] = {}
     validation: dict[int, Mapping[str, Any]] = {}
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        record = _parse(line)
-        if record is None:
+    for record in records:
+        if "step" not in record:
             continue
         nested = record.get("validation")
         if isinstance(nested, dict):
@@ -84,12 +96,17 @@ def _read(path: Path) -> tuple[dict[str, Series], dict[str, Series]]:
     return _series(training), _series(validation)
 
 
+def _records(path: Path) -> list[dict[str, Any]]:
+    parsed = map(_parse, path.read_text(encoding="utf-8").split("\n"))
+    return [record for record in parsed if record is not None]
+
+
 def _parse(line: str) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
     except json.JSONDecodeError:
         return None
-    return record if isinstance(record, dict) and "step" in record else None
+    return record if isinstance(record, dict) else None
 
 
 def _series(records: Mapping[int, Mapping[str, Any]]) -> dict[str, Series]:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -56,6 +57,26 @@ def test_heads_are_panels_of_one_scale(tmp_path, saved_figures):
         *(True, False, False, False),
         True,
     ]
+
+
+def test_an_svg_keeps_its_texts_and_comes_out_the_same_twice(tmp_path):
+    source = ["▁Ein", "<b>&", "$x$", "\n", "</s>"]
+    paths = [tmp_path / "new" / "one.svg", tmp_path / "two.SVG"]
+    for path in paths:
+        plot_attention(_weights(2, 3, 5), source, TARGET, path, "sentence <1>")
+    root = ElementTree.parse(paths[0]).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    texts = ["".join(node.itertext()) for node in root.iter(f"{root.tag[:-3]}text")]
+    assert texts[:5] == ["▁Ein", "<b>&", "$x$", "\\n", "</s>"]
+    assert {*TARGET, "head 1", "head 2", "sentence <1>"} <= set(texts)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+@pytest.mark.parametrize("name", ["picture", "picture.jpg", "picture.svg.gz"])
+def test_other_kinds_of_picture_are_refused(tmp_path, name):
+    with pytest.raises(ValueError, match=r"a PNG or an SVG, got the name .*picture"):
+        plot_attention(_weights(3, 5), SOURCE, TARGET, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_pixels_are_dark_where_the_weight_is(tmp_path):
