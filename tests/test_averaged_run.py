@@ -12,7 +12,8 @@ from attnjax.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from attnjax.experiment import open_run, train
+from attnjax.experiment import train
+from attnjax.runs.opening import open_run
 
 
 def test_the_averaged_weights_are_what_is_opened(tmp_path):

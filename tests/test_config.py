@@ -152,7 +152,7 @@ def test_importing_attnjax_does_not_import_tensorflow_or_touch_jax_settings():
     program = (
         "import sys, jax\n"
         "before = dict(jax.config.values)\n"
-        "import attnjax.experiment, attnjax.report, attnjax.cli\n"
+        "import attnjax.experiment, attnjax.runs.evaluation, attnjax.cli\n"
         "assert dict(jax.config.values) == before\n"
         "assert 'tensorflow' not in sys.modules\n"
     )

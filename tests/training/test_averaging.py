@@ -129,27 +129,28 @@ def test_trees_that_differ_are_refused_with_their_leaves():
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
-    """Steps 2, 4, 5, 6; the first was kept for its score, 4 and 6 are as good."""
+    """Steps 2, 4, 5, 6, 7; the first was kept for its score, 4 and 6 are as good."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    scores = {1: 1.0, 2: 9.0, 3: 2.0, 4: 3.0, 5: None, 6: 3.0}
-    with Checkpoints(folder, 3) as writer:
+    scores = {1: 1.0, 2: 9.0, 3: 2.0, 4: 3.0, 5: None, 6: 3.0, 7: 4.0}
+    with Checkpoints(folder, 4) as writer:
         for step, score in scores.items():
             writer.save(step, {"kernel": jnp.full(2, step, jnp.float32)}, {}, score)
     with Checkpoints(folder, None) as reader:
-        assert reader.steps() == [2, 4, 5, 6]
+        assert reader.steps() == [2, 4, 5, 6, 7]
         yield reader
 
 
 @pytest.mark.parametrize(
     ("wanted", "steps"),
     [
-        ({"last": 1}, [6]),
-        ({"last": 3, "keep": 3}, [4, 5, 6]),
-        ({"last": 4}, [2, 4, 5, 6]),
-        ({"last": 4, "keep": 9}, [2, 4, 5, 6]),
+        ({"last": 1}, [7]),
+        ({"last": 4, "keep": 4}, [4, 5, 6, 7]),
+        ({"last": 5}, [2, 4, 5, 6, 7]),
+        ({"last": 5, "keep": 9}, [2, 4, 5, 6, 7]),
         ({"best": 1}, [2]),
-        ({"best": 2}, [2, 4]),
-        ({"best": 3, "keep": 3}, [2, 4, 6]),
+        ({"best": 2}, [2, 7]),
+        ({"best": 3}, [2, 4, 7]),
+        ({"best": 4, "keep": 4}, [2, 4, 6, 7]),
     ],
 )
 def test_the_last_and_the_best_are_those_meant(checkpoints, wanted, steps):
@@ -159,9 +160,9 @@ def test_the_last_and_the_best_are_those_meant(checkpoints, wanted, steps):
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"last": 5}, r"last 5 checkpoints .*only 4: steps \[2, 4, 5, 6\].*=5"),
-        ({"last": 4, "keep": 3}, r"last 4 checkpoints .*only 3: steps \[4, 5, 6\].*=4"),
-        ({"best": 4}, r"best 4 scored checkpoints .*only 3: steps \[2, 4, 6\].*=4"),
+        ({"last": 6}, r"last 6 checkpoints .*only 5: steps \[2, 4, 5, 6, 7\].*=6"),
+        ({"last": 5, "keep": 4}, r"last 5 .*only 4: steps \[4, 5, 6, 7\].*=5"),
+        ({"best": 5}, r"best 5 scored .*only 4: steps \[2, 4, 6, 7\].*=5"),
         ({}, "last=None, best=None; give one"),
         ({"last": 1, "best": 1}, "last=1, best=1; give one"),
         ({"last": 0}, "k at least 1, got last=0"),

@@ -79,9 +79,12 @@ def test_an_absent_part_of_a_state_leaves_no_trace(tmp_path, linear_task, adam):
 
 
 def test_scores_are_of_the_steps_there_are(tmp_path):
-    save_all(tmp_path, [5.0, 1.0, math.nan, 3.0], keep=2)
-    with Checkpoints(tmp_path, None) as checkpoints:
+    with Checkpoints(tmp_path, 2) as checkpoints:
+        for step, score in enumerate([5.0, 1.0, math.nan, 3.0], start=1):
+            checkpoints.save(step, tree(step), {}, score)
         assert checkpoints.steps() == [1, 3, 4]
+        assert checkpoints.scores() == {1: 5.0, 4: 3.0}
+    with Checkpoints(tmp_path, None) as checkpoints:
         assert checkpoints.scores() == {1: 5.0, 4: 3.0}
 
 

@@ -136,7 +136,7 @@ def test_pmap_accumulates_too(one_batch, adam):
 def test_the_moving_average_by_hand():
     """Weights 1, -2.5, -6, ...; decays 1/10, 2/11, then 0.25 as configured."""
     task, optimizer = WeightedSum(), optax.sgd(1.0)
-    step = make_train_step(task, optimizer, ema_decay=0.25)
+    step = jax.jit(make_train_step(task, optimizer, ema_decay=0.25), donate_argnums=0)
     state = init_state(task, optimizer, 0, with_ema=True)
     batch = {"values": np.array([3.0, 4.0], "f"), "weights": np.ones(2, "f")}
     averages = [float(state.ema["weight"])]
@@ -159,10 +159,10 @@ def test_the_moving_average_moves_once_an_update():
 
 
 def test_a_moving_average_keeps_weights_that_rest_and_forgets_the_first():
-    average, params = {"w": np.float32(0.1)}, {"w": jnp.float32(0.1)}
-    kept = moving_average(average, params, jnp.int32(5), 0.999)
-    assert kept["w"].tobytes() == average["w"].tobytes()
-    assert kept["w"].dtype == jnp.float32
+    weights = {"w": jax.random.normal(jax.random.key(1), (99,))}
+    kept = moving_average(weights, weights, jnp.int32(5), 0.999)
+    chex.assert_trees_all_equal_dtypes(kept, weights)
+    assert kept["w"].tobytes() == weights["w"].tobytes()
     share, update = {"w": jnp.ones(())}, jax.jit(moving_average)
     for updates_done in range(100):
         share = update(share, {"w": 0.0}, jnp.int32(updates_done), 0.999)
