@@ -110,7 +110,14 @@ def _decode_dataclass(value: Any, expected: Any, where: str) -> Any:
             raise ValueError(
                 f"{where} has no field {name!r}{_nearest(name, field_types)}."
             )
-    missing = sorted(set(field_types) - set(members))
+    # A field that came later has as its default what was done before it came.
+    required = {
+        field.name
+        for field in dataclasses.fields(expected)
+        if field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+    }
+    missing = sorted(required - set(members))
     if missing:
         raise ValueError(f"{where} lacks the fields {missing}.")
     return expected(

@@ -6,21 +6,22 @@ Nothing else in the package knows all of these. A run lives in one folder:
 ``config.json``       the resolved experiment
 ``tokenizer/``        the trained tokenizers
 ``checkpoints/``      the latest and the best states
+``averaged/``         averages of checkpoints, from ``attnjax average``
 ``metrics.jsonl``     one line per log point and validation
 ``tensorboard/``      the same numbers for TensorBoard
 ``evaluation/``       translations and scores, from ``eval.py``
 ``pictures/``         attention heatmaps and the learning curve
+``report.html``       all of it as one page, with the attention to explore
 ====================  =======================================================
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,13 +41,10 @@ from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.models.transformer import Transformer
 from attnjax.tasks.translation import TranslationTask, ValidationSet
 from attnjax.tasks.translator import Translator
-from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.loop import TrainResult
 from attnjax.training.loop import train as run_loop
 from attnjax.training.observers import default_hooks
 from attnjax.training.optimizers import make_optimizer
-from attnjax.training.state import TrainState, init_state
-from attnjax.types import Task, Variables
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +75,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def averaged(self) -> Path:
+        """The folder of averaged weights."""
+        return self.path / "averaged"
+
+    @property
     def metrics(self) -> Path:
         """The log, one JSON object a line."""
         return self.path / "metrics.jsonl"
@@ -91,28 +94,10 @@ class RunFolder:
         """The folder of heatmaps and curves."""
         return self.path / "pictures"
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainedRun:
-    """A run folder, opened for use.
-
-    Attributes:
-        folder: where it is.
-        experiment: its resolved config.
-        translator: model and tokenizers behind a function.
-        variables: of the chosen checkpoint.
-        step: of the chosen checkpoint.
-    """
-
-    folder: RunFolder
-    experiment: Experiment
-    translator: Translator
-    variables: Variables
-    step: int
-
-    def corpus(self, split: Literal["valid", "test"]) -> ParallelCorpus:
-        """The validation or test set that the experiment names."""
-        return load_corpora(self.experiment.data)[split]
+    @property
+    def page(self) -> Path:
+        """The page that shows the run in a browser."""
+        return self.path / "report.html"
 
 
 def train(experiment: Experiment) -> TrainResult:
@@ -133,9 +118,14 @@ def train(experiment: Experiment) -> TrainResult:
     tokenizers = _tokenizers(folder, corpora["train"], experiment)
     model = build_model(experiment, tokenizers)
     decoding = dataclasses.replace(
-        experiment.decoding, beam_size=experiment.evaluation.beam_size
+        experiment.decoding,
+        method="beam",
+        beam_size=experiment.evaluation.beam_size,
+        n_best=1,
     )
-    task = _task(experiment, Translator(model, tokenizers, decoding), corpora["valid"])
+    language = experiment.data.target_language
+    translator = Translator(model, tokenizers, decoding, language)
+    task = build_task(experiment, translator, corpora["valid"])
     batches = training_batches(
         corpora["train"],
         tokenizers,
@@ -155,46 +145,6 @@ def train(experiment: Experiment) -> TrainResult:
     )
 
 
-def open_run(
-    workdir: Path,
-    *,
-    checkpoint: Literal["best", "latest"] | int = "best",
-    search: Mapping[str, Any] | None = None,
-) -> TrainedRun:
-    """Rebuilds a trained model from its run folder alone.
-
-    Args:
-        workdir: the run folder.
-        checkpoint: which one: the best by validation score, the latest, or a step.
-        search: fields of `DecodingConfig` that replace the experiment's own.
-
-    Returns:
-        The model, ready to translate.
-
-    Raises:
-        ValueError: the folder is missing, holds no checkpoint, or is damaged.
-    """
-    folder = RunFolder(workdir)
-    if not folder.config.is_file():
-        raise ValueError(
-            f"{workdir} is not a run folder (it has no config.json); train first: "
-            f"python train.py --config FILE --workdir {workdir}"
-        )
-    experiment = read_config(folder)
-    tokenizers = load_tokenizers(folder.tokenizer)
-    model = build_model(experiment, tokenizers)
-    decoding = dataclasses.replace(experiment.decoding, **(search or {}))
-    translator = Translator(model, tokenizers, decoding)
-    state = _restore(folder, checkpoint, _task(experiment, translator, None))
-    return TrainedRun(
-        folder=folder,
-        experiment=experiment,
-        translator=translator,
-        variables=state.evaluation_variables,
-        step=int(state.step),
-    )
-
-
 def build_model(experiment: Experiment, tokenizers: TokenizerPair) -> nn.Module:
     """The linen module that the config describes, sized to the vocabularies."""
     config = experiment.model
@@ -203,6 +153,44 @@ def build_model(experiment: Experiment, tokenizers: TokenizerPair) -> nn.Module:
     if isinstance(config, TransformerConfig):
         return Transformer(config, *sizes, dtype=dtype)
     return RNNSeq2Seq(config, *sizes, dtype=dtype)
+
+
+def build_task(
+    experiment: Experiment, translator: Translator, corpus: ParallelCorpus | None
+) -> TranslationTask:
+    """The translation task, with its validation set if it is to be trained.
+
+    Args:
+        experiment: its training and evaluation sections are read.
+        translator: holds the model.
+        corpus: the validation set; None if the model is only to be used.
+
+    Returns:
+        What the training loop is given.
+    """
+    tokenizers = translator.tokenizers
+    most = experiment.evaluation.max_pairs
+    validation = ValidationSet()
+    if corpus is not None:
+        validation = ValidationSet(
+            pairs=list(
+                zip(
+                    tokenizers.source.encode_many(corpus.source),
+                    tokenizers.target.encode_many(corpus.target),
+                    strict=True,
+                )
+            ),
+            sources=corpus.source[:most],
+            references=corpus.target[:most],
+            target_language=experiment.data.target_language,
+        )
+    return TranslationTask(
+        translator,
+        validation,
+        label_smoothing=experiment.training.label_smoothing,
+        tokens_per_batch=experiment.data.tokens_per_batch,
+        rows_multiple=experiment.data.rows_multiple,
+    )
 
 
 def read_config(folder: RunFolder) -> Experiment:
@@ -250,49 +238,3 @@ def _tokenizers(
         tokenizers = train_tokenizers(corpus, experiment.data.tokenizer)
         save_tokenizers(tokenizers, folder.tokenizer)
     return load_tokenizers(folder.tokenizer)
-
-
-def _task(
-    experiment: Experiment, translator: Translator, corpus: ParallelCorpus | None
-) -> TranslationTask:
-    """The translation task, with its validation set if it is to be trained."""
-    tokenizers = translator.tokenizers
-    most = experiment.evaluation.max_pairs
-    validation = ValidationSet()
-    if corpus is not None:
-        validation = ValidationSet(
-            pairs=list(
-                zip(
-                    tokenizers.source.encode_many(corpus.source),
-                    tokenizers.target.encode_many(corpus.target),
-                    strict=True,
-                )
-            ),
-            sources=corpus.source[:most],
-            references=corpus.target[:most],
-            target_language=experiment.data.target_language,
-        )
-    return TranslationTask(
-        translator,
-        validation,
-        label_smoothing=experiment.training.label_smoothing,
-        tokens_per_batch=experiment.data.tokens_per_batch,
-        rows_multiple=experiment.data.rows_multiple,
-    )
-
-
-def _restore(
-    folder: RunFolder, checkpoint: Literal["best", "latest"] | int, task: Task
-) -> TrainState:
-    """A checkpoint's state; the latest where "best" is asked and none was scored."""
-    experiment = read_config(folder)
-    optimizer = make_optimizer(experiment.optimizer, experiment.training.num_steps)
-    with_ema = experiment.training.ema_decay is not None
-    init = functools.partial(init_state, task, optimizer, 0, with_ema=with_ema)
-    target = jax.eval_shape(init)
-    with Checkpoints(folder.checkpoints, keep=None) as checkpoints:
-        if checkpoint == "latest" or (
-            checkpoint == "best" and checkpoints.best_step() is None
-        ):
-            return checkpoints.restore(None, target)[0]
-        return checkpoints.restore(checkpoint, target)[0]

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from attnjax.cli import main
-from attnjax.experiment import open_run
+from attnjax.runs.opening import open_run
 
 ROOT = Path(__file__).parents[1]
 HARD = [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnjax.cli import main
-from attnjax.experiment import open_run
+from attnjax.runs.opening import open_run
 
 ROOT = Path(__file__).parents[1]
 TINY = [

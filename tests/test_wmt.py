@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import pytest
 
 from attnjax.cli import main, read_experiment
-from attnjax.experiment import open_run
 from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.models.transformer import Transformer
+from attnjax.runs.opening import open_run
 from attnjax.types import Tokens
 
 CONFIGS = Path(__file__).parents[1] / "configs"

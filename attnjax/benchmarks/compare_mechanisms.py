@@ -24,8 +24,9 @@ import numpy as np
 import tyro
 
 from attnjax.config import PositionsName
-from attnjax.experiment import RunFolder, TrainedRun, open_run
+from attnjax.experiment import RunFolder
 from attnjax.ops.catalog import CATALOG
+from attnjax.runs.opening import TrainedRun, open_run
 from attnjax.training.losses import cross_entropy
 from attnjax.types import Array, PyTree, Tokens
 

@@ -28,12 +28,13 @@ _DECOMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 _ENDINGS = ("", *_DECOMPRESSORS)  # of the files of a corpus, in order of preference
 
 
-def read_lines(file: Path | str | BinaryIO) -> list[str]:
+def read_lines(file: Path | str | BinaryIO, *, first_line: int = 1) -> list[str]:
     r"""Reads UTF-8 text as a list of lines, split on ``\n`` only.
 
     Args:
         file: a path, decompressed if it ends in ``.gz`` or ``.xz``, or a binary stream
             such as ``sys.stdin.buffer``.
+        first_line: the number of the first line, where a stream is read in parts.
 
     Returns:
         The lines without their ends. A ``\n`` at the end of the file ends the last line
@@ -48,13 +49,14 @@ def read_lines(file: Path | str | BinaryIO) -> list[str]:
         name, content = str(file), _read_bytes(Path(file))
     else:
         name, content = str(getattr(file, "name", "the input")), file.read()
-    content = content.removeprefix(_BYTE_ORDER_MARK)
+    if first_line == 1:
+        content = content.removeprefix(_BYTE_ORDER_MARK)
     if not content:
         return []
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(_invalid_utf8(name, content, error)) from None
+        raise ValueError(_invalid_utf8(name, content, error, first_line)) from None
     lines = text.removesuffix("\n").split("\n")
     return [line.removesuffix("\r") for line in lines]
 
@@ -119,8 +121,10 @@ def _read_bytes(path: Path) -> bytes:
         ) from None
 
 
-def _invalid_utf8(name: str, content: bytes, error: UnicodeDecodeError) -> str:
-    line = content.count(b"\n", 0, error.start) + 1
+def _invalid_utf8(
+    name: str, content: bytes, error: UnicodeDecodeError, first_line: int
+) -> str:
+    line = content.count(b"\n", 0, error.start) + first_line
     column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
     return (
         f"{name}, line {line}, byte {column}: expected UTF-8, got byte "

@@ -9,6 +9,27 @@ from attnjax.decoding.hypotheses import SpecialTokens
 from attnjax.types import Array
 
 
+def log_probabilities(
+    logits: Array, special: SpecialTokens, choosable: Array | None = None
+) -> jax.Array:
+    """The log-probability of every next token, -inf for ``<pad>`` and ``<s>``.
+
+    Args:
+        logits: ``[N, C]``; -inf is legal and means impossible.
+        special: The ids of the vocabulary.
+        choosable: As `best_continuations` takes it.
+
+    Returns:
+        ``[N, C]`` float32 in nats; what is forbidden has -inf and makes the others no
+        more probable.
+    """
+    logits_nc = jnp.asarray(logits, jnp.float32)
+    chosen_nc = logits_nc if choosable is None else jnp.asarray(choosable, jnp.float32)
+    for token in _forbidden(special):
+        chosen_nc = chosen_nc.at[:, token].set(-jnp.inf)
+    return _normalised(chosen_nc, logits_nc)
+
+
 def best_continuations(
     logits: Array, count: int, special: SpecialTokens, choosable: Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
@@ -33,7 +54,7 @@ def best_continuations(
     choosable_nc = logits_nc
     if choosable is not None:
         choosable_nc = jnp.asarray(choosable, jnp.float32)
-    forbidden = {special.pad_id, special.bos_id} - {special.eos_id}
+    forbidden = _forbidden(special)
     # Taking a few more and dropping the forbidden ones spares a pass over all classes;
     # even for count = 1, top_k is several times faster than argmax on CPU.
     width = min(count + len(forbidden), logits_nc.shape[-1])
@@ -42,9 +63,14 @@ def best_continuations(
         best_nw = jnp.where(ids_nw == token, -jnp.inf, best_nw)
     best_nk, places_nk = jax.lax.top_k(best_nw, count)
     ids_nk = jnp.take_along_axis(ids_nw, places_nk, axis=-1)
-    log_total_n1 = jax.nn.logsumexp(logits_nc, axis=-1, keepdims=True)
+    return _normalised(best_nk, logits_nc), ids_nk.astype(jnp.int32)
+
+
+def _forbidden(special: SpecialTokens) -> set[int]:
+    return {special.pad_id, special.bos_id} - {special.eos_id}
+
+
+def _normalised(chosen: jax.Array, logits: jax.Array) -> jax.Array:
+    log_total_n1 = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
     # A row of nothing but -inf would give -inf + inf = NaN.
-    log_probabilities_nk = jnp.where(
-        jnp.isneginf(best_nk), -jnp.inf, best_nk - log_total_n1
-    )
-    return log_probabilities_nk, ids_nk.astype(jnp.int32)
+    return jnp.where(jnp.isneginf(chosen), -jnp.inf, chosen - log_total_n1)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from attnjax.decoding.beams import repeat_for_beams, split_rows, take_each, where_rows
 from attnjax.decoding.constraints import UNCONSTRAINED, Constraints
-from attnjax.decoding.continuations import best_continuations
+from attnjax.decoding.continuations import log_probabilities
 from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
 from attnjax.types import Array, PyTree, Step
 
@@ -107,16 +107,13 @@ def sample_outputs(
         choosable_nc = constraints.choosable(
             logits_nc, progress.tokens, progress.position, special
         )
-        values_nc, ids_nc = best_continuations(
-            logits_nc, logits_nc.shape[-1], special, choosable_nc
-        )
+        values_nc = log_probabilities(logits_nc, special, choosable_nc)
         now_n = jax.vmap(jax.random.fold_in, (0, None))(rngs_n, progress.position)
         drawn_n = _draw(now_n, values_nc, settings)
         drawn_value_n = jnp.take_along_axis(values_nc, drawn_n[:, None], axis=1)[:, 0]
         # Where every token is impossible, the row ends here, unfinished.
         alive = progress.open & ~jnp.isneginf(drawn_value_n)
-        token_n = jnp.take_along_axis(ids_nc, drawn_n[:, None], axis=1)[:, 0]
-        last = jnp.where(alive, token_n, special.pad_id)
+        last = jnp.where(alive, drawn_n, special.pad_id)
         ended = alive & (last == special.eos_id)
         position = progress.position + 1
         return _Progress(
@@ -158,16 +155,27 @@ def _start(
 
 
 def _draw(rngs: jax.Array, values: jax.Array, settings: SamplingSettings) -> jax.Array:
-    """Places ``[N]`` drawn from falling log-probabilities ``[N, C]``."""
+    """Tokens ``[N]`` drawn from log-probabilities ``[N, C]``."""
     scaled_nc = values / settings.temperature
-    places_c = jnp.arange(values.shape[-1])
     if settings.top_k:
-        scaled_nc = jnp.where(places_c[None, :] < settings.top_k, scaled_nc, -jnp.inf)
+        count = min(settings.top_k, values.shape[-1])
+        best_nk, tokens_nk = jax.lax.top_k(scaled_nc, count)
+        places_n = _draw_nucleus(rngs, best_nk, settings.top_p)
+        return jnp.take_along_axis(tokens_nk, places_n[:, None], axis=1)[:, 0]
     if settings.top_p < 1:
-        shares_nc = jax.nn.softmax(scaled_nc, where=~jnp.isneginf(scaled_nc))
-        before_nc = jnp.cumsum(shares_nc, axis=-1) - shares_nc
-        scaled_nc = jnp.where(before_nc < settings.top_p, scaled_nc, -jnp.inf)
+        tokens_nc = jnp.argsort(scaled_nc, axis=-1, descending=True)
+        falling_nc = jnp.take_along_axis(scaled_nc, tokens_nc, axis=1)
+        places_n = _draw_nucleus(rngs, falling_nc, settings.top_p)
+        return jnp.take_along_axis(tokens_nc, places_n[:, None], axis=1)[:, 0]
     return jax.vmap(jax.random.categorical)(rngs, scaled_nc)
+
+
+def _draw_nucleus(rngs: jax.Array, falling: jax.Array, top_p: float) -> jax.Array:
+    """Places ``[N]`` drawn from the first of falling logits that hold ``top_p``."""
+    shares_nk = jax.nn.softmax(falling, where=~jnp.isneginf(falling))
+    before_nk = jnp.cumsum(shares_nk, axis=-1) - shares_nk
+    kept_nk = jnp.where(before_nk < top_p, falling, -jnp.inf)
+    return jax.vmap(jax.random.categorical)(rngs, kept_nk)
 
 
 def _sorted(end: _Progress, num_samples: int) -> Hypotheses:

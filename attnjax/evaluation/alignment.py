@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 from attnjax.types import Alignment
@@ -112,6 +114,37 @@ def alignment_scores(
         num_sure=num_sure,
         num_possible=sum(len(truth.possible) for truth in gold),
     )
+
+
+def gold_of_items(
+    items: Alignment, num_source_words: int, num_target_words: int
+) -> GoldAlignment:
+    """What is known of the words where the translation of whole items is known.
+
+    Every word of an item is linked with every word of its translation. Within an item
+    of several words any of these links may be right, so they are possible; an item of
+    one word on both sides is sure. Words of no item ("and") may be linked with each
+    other only.
+
+    Args:
+        items: Links of all words of each item with all of its translation.
+        num_source_words: Of the sentence.
+        num_target_words: Of its translation.
+
+    Returns:
+        Sure and possible links.
+    """
+    of_source = collections.Counter(source for source, _ in items)
+    of_target = collections.Counter(target for _, target in items)
+    sure = frozenset(
+        (source, target)
+        for source, target in items
+        if of_source[source] == of_target[target] == 1
+    )
+    free_sources = [s for s in range(num_source_words) if s not in of_source]
+    free_targets = [t for t in range(num_target_words) if t not in of_target]
+    free = frozenset(itertools.product(free_sources, free_targets))
+    return GoldAlignment(sure, items | free)
 
 
 def _share(part: int, whole: int) -> float:

@@ -72,6 +72,31 @@ class Reading:
         return f"{self.name}, {head}, {step}, {method}{unaligned}"
 
 
+def parse_reading(text: str) -> Reading:
+    """Reads ``NAME[:HEAD][:shifted]``, HEAD from 0 or ``mean``.
+
+    Args:
+        text: such as ``decoder/layer_2/cross:3:shifted``.
+
+    Returns:
+        The reading, by argmax.
+
+    Raises:
+        ValueError: If a part is none of these.
+    """
+    name, *parts = text.split(":")
+    head: int | None = None
+    for part in parts:
+        if part.isdecimal():
+            head = int(part)
+        elif part not in ("mean", "shifted"):
+            raise ValueError(
+                "a reading is NAME[:HEAD][:shifted], such as "
+                f"decoder/layer_2/cross:3:shifted, got {text!r}."
+            )
+    return Reading(name=name, head=head, shifted="shifted" in parts)
+
+
 def read_alignment(pair: AttendedPair, reading: Reading) -> Alignment:
     """The links of a sentence pair.
 
@@ -81,6 +106,23 @@ def read_alignment(pair: AttendedPair, reading: Reading) -> Alignment:
 
     Returns:
         Links between words.
+
+    Raises:
+        ValueError: If the pair has no such weights or head, or they do not fit its
+            tokens.
+    """
+    return _links(reading_weights(pair, reading), reading)
+
+
+def reading_weights(pair: AttendedPair, reading: Reading) -> np.ndarray:
+    """What the links of a sentence pair are read from.
+
+    Args:
+        pair: Attention weights and the words of their tokens.
+        reading: How to read them.
+
+    Returns:
+        ``[target words, source words]``.
 
     Raises:
         ValueError: If the pair has no such weights or head, or they do not fit its
@@ -97,7 +139,8 @@ def read_alignment(pair: AttendedPair, reading: Reading) -> Alignment:
         raise ValueError(
             f"{reading.name} has heads 0 to {num_heads - 1}, got head {reading.head}."
         )
-    return _read(_head_weights(pair, reading.name, reading.shifted), reading)
+    weights_hts = _head_weights(pair, reading.name, reading.shifted)
+    return _of_head(weights_hts, reading.head)
 
 
 def compare_readings(
@@ -140,7 +183,10 @@ def compare_readings(
                         method=method,
                         allow_unaligned=allow_unaligned,
                     )
-                    found = [_read(weights_hts, reading) for weights_hts in weights]
+                    found = [
+                        _links(_of_head(weights_hts, head), reading)
+                        for weights_hts in weights
+                    ]
                     scores[reading] = alignment_scores(found, gold)
     return scores
 
@@ -202,7 +248,9 @@ def _head_weights(pair: AttendedPair, name: str, is_shifted: bool) -> np.ndarray
     return word_weights(weights_hts, pair.source_words, pair.target_words)
 
 
-def _read(weights_hts: np.ndarray, reading: Reading) -> Alignment:
-    mean = reading.head is None
-    weights_ts = weights_hts.mean(axis=0) if mean else weights_hts[reading.head]
+def _links(weights_ts: np.ndarray, reading: Reading) -> Alignment:
     return links(weights_ts, reading.method, allow_unaligned=reading.allow_unaligned)
+
+
+def _of_head(weights_hts: np.ndarray, head: int | None) -> np.ndarray:
+    return weights_hts.mean(axis=0) if head is None else weights_hts[head]

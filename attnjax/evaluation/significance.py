@@ -20,6 +20,7 @@ from attnjax.evaluation.lines import (
     reference_sets,
 )
 
+_ALONE = "output"
 _SEED_VARIABLE = "SACREBLEU_SEED"  # the only way to tell sacreBLEU a seed
 _FEWEST_RESAMPLES = 40  # below, sacreBLEU's 95 % interval is the whole range
 _BLEU, _CHRF = "BLEU", "chrF2"  # sacreBLEU's names of the results
@@ -89,17 +90,17 @@ def confidence_intervals(
     """
     _check_numbers(num_resamples=num_resamples, seed=seed)
     present = present_references(reference_sets(hypotheses, references))
-    intervals = {}
-    for name, metric in _metrics(target_language).items():
-        with _sacrebleu_seed(seed):
-            score = metric.corpus_score(hypotheses, present, n_bootstrap=num_resamples)
-        intervals[name] = ScoreInterval(
-            score=min(score.score, 100.0),
-            mean=min(float(score._mean), 100.0),  # kept nowhere else
-            half_width=float(score._ci),
-            signature=str(metric.get_signature()),
+    # Not through corpus_score, whose own mean fails where a resample scores exactly 0.
+    with _sacrebleu_seed(seed):
+        alone = PairedTest(
+            [(_ALONE, list(hypotheses))],
+            _metrics(target_language),
+            present,
+            test_type=_TESTS["bootstrap"],
+            n_samples=num_resamples,
+            n_jobs=1,
         )
-    return SystemScores(bleu=intervals[_BLEU], chrf=intervals[_CHRF])
+    return _by_system(alone)[_ALONE]
 
 
 def compare_systems(

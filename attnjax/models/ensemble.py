@@ -15,8 +15,8 @@ from attnjax.types import Array, Decoded, Encoded, PyTree, Stepped, Tokens, Vari
 class Ensemble(nn.Module):
     r"""The mean of its members' probabilities, itself a `attnjax.types.Seq2Seq`.
 
-    $p(y_t \mid y_{<t}, x) = \frac{1}{M} \sum_m p_m(y_t \mid y_{<t}, x)$; search, scoring
-    and alignment need not know of it. Names of attention begin with that of the member,
+    $p(y_t \mid y_{<t}, x) = \frac{1}{M} \sum_m p_m(y_t \mid y_{<t}, x)$. Neither search
+    nor scoring nor alignment knows of it. Names of attention begin with the member's,
     such as "member_0/decoder/layer_1/cross".
 
     Attributes:

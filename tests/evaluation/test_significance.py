@@ -211,3 +211,12 @@ def test_comparisons_without_meaning_are_refused(systems, settings, named):
 def test_intervals_without_meaning_are_refused(references, settings, named):
     with pytest.raises(ValueError, match=named):
         confidence_intervals(GOOD, references, target_language="en", **settings)
+
+
+def test_a_resample_without_any_match_does_no_harm():
+    # One line in nine matches, so that some resamples score exactly 0 and others not.
+    found = confidence_intervals(
+        ["a b c d"] * 8 + ["x y z w"], ["x y z w"] * 9, target_language="en"
+    )
+    assert 0 < found.bleu.score < 100
+    assert found.bleu.half_width > 0

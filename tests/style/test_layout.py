@@ -25,12 +25,12 @@ LEVELS = {
     "models": 3,
     "tasks": 3,
     "diagnostics": 3,
-    "interop": 3,
+    "interop": 4,
     "experiment": 4,
-    "report": 5,
-    "benchmarks": 5,
-    "cli": 6,
-    "__main__": 7,
+    "runs": 5,
+    "benchmarks": 6,
+    "cli": 7,
+    "__main__": 8,
 }
 FILE_CAP = 400  # lines
 FUNCTION_CAP = 60  # lines

@@ -1,0 +1,48 @@
+"""The ``attnjax`` command: each subcommand is one call into the library.
+
+Exit codes: 0 done, 1 refused with one sentence on stderr, 2 unusable arguments, 130
+interrupted (training has saved its state).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from attnjax.cli.arguments import run
+from attnjax.cli.training import INTERRUPTED, read_experiment
+
+__all__ = ["INTERRUPTED", "main", "read_experiment"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one subcommand.
+
+    Args:
+        arguments: without the program's name; None means those of the process.
+
+    Returns:
+        The exit code; see the module's docstring.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    for noisy in ("absl", "jax", "orbax", "grain"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    try:
+        return run(arguments)
+    except BrokenPipeError:
+        # The reader of stdout is gone (`| head`): what it wanted is delivered.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("attnjax: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except (ValueError, OSError, ArithmeticError) as error:
+        print(f"attnjax: {_one_line(error)}", file=sys.stderr)
+        return 1
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,258 @@
+"""The subcommands and their arguments."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import typing
+from collections.abc import Callable
+from pathlib import Path
+
+from attnjax.cli import listing, training, using
+from attnjax.config import DecodingConfig
+
+_SEARCH_HELP = {
+    "method": "beam search, sampling, or minimum Bayes risk over samples",
+    "beam_size": "hypotheses that beam search keeps; 1 is greedy search",
+    "n_best": "translations of each line",
+    "length_penalty": "alpha; larger values favour longer translations",
+    "length_penalty_kind": "gnmt divides by ((5 + n) / 6)^alpha, plain by n^alpha",
+    "coverage_penalty": "beta, for source words that were left out",
+    "min_tokens": "shortest translation, in tokens with </s>",
+    "no_repeat_ngram": "order of n-grams that may not occur twice; 0 allows all",
+    "temperature": "of samples; below 1 they are surer than the model",
+    "top_k": "sample among so many most probable tokens; 0 is no limit",
+    "top_p": "sample among the fewest tokens of this probability",
+    "num_samples": "samples of minimum Bayes risk",
+    "risk_utility": "likeness, of minimum Bayes risk",
+    "seed": "of samples",
+    "max_extra_tokens": "longest translation beyond the source, in tokens",
+    "max_source_tokens": "longer lines are cut",
+    "tokens_per_batch": "padded source tokens decoded at once",
+}
+
+
+def run(arguments: list[str]) -> int:
+    """Parses the command line and calls the subcommand.
+
+    Args:
+        arguments: without the program's name.
+
+    Returns:
+        The exit code.
+    """
+    parser = _parser()
+    options, overrides = parser.parse_known_args(arguments)
+    if options.command == "train":
+        return training.train(options.config, overrides)
+    if options.command == "bench":
+        return listing.bench(overrides)
+    if overrides:
+        parser.error(f"unrecognized arguments: {' '.join(overrides)}")
+    chosen: Callable[[argparse.Namespace], int] = options.function
+    return chosen(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attnjax", description="Attention in sequence models, in JAX and Flax."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    train = commands.add_parser("train", add_help=False, help="train from a config")
+    train.add_argument("--config", type=Path)
+    for add in (_evaluate, _translate, _score, _align, _compare, _average, _list):
+        add(commands)
+    bench = commands.add_parser("bench", add_help=False, help="measure time and memory")
+    bench.add_argument("what", choices=["attention"])
+    return parser
+
+
+def _evaluate(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "evaluate",
+        help="score a run folder's test set",
+        description="Translates a set of the experiment and scores it: one JSON line "
+        "on standard output; translations, pictures and a page in the run folder.",
+    )
+    parser.add_argument("--split", choices=["test", "valid"], default="test")
+    parser.add_argument(
+        "--pictures", type=int, default=3, help="sentences whose attention is drawn"
+    )
+    _add_run_options(parser)
+    parser.set_defaults(function=using.evaluate)
+
+
+def _translate(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "translate",
+        help="translate lines of text",
+        description="One line in, one line out, in order; what arrives on standard "
+        "input is translated as it comes, and a terminal gets a prompt. With --n-best, "
+        "--scores or --alignments a line has columns parted by tabs: its number (with "
+        "--n-best), the text, score and log-probability, links.",
+    )
+    parser.add_argument(
+        "file", nargs="?", type=Path, help="text to translate; standard input if none"
+    )
+    parser.add_argument(
+        "--prefixes", type=Path, help="file of what each translation begins with"
+    )
+    parser.add_argument(
+        "--scores", action="store_true", help="print score and log-probability"
+    )
+    parser.add_argument(
+        "--alignments",
+        action="store_true",
+        help="print links of words as SOURCE-TARGET, from 0",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object a line, with everything"
+    )
+    parser.add_argument(
+        "--attention",
+        action="store_true",
+        help="with --json: the attention of the search, heads of the last layer "
+        "averaged",
+    )
+    _add_reading_options(parser)
+    _add_run_options(parser)
+    parser.set_defaults(function=using.translate)
+
+
+def _score(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "score",
+        help="log-probabilities of given translations",
+        description="Prints for each pair of lines its score (as search ranks), its "
+        "log-probability in nats and its number of tokens, parted by tabs.",
+    )
+    _add_pair(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object a line, token by token"
+    )
+    _add_run_options(parser)
+    parser.set_defaults(function=using.score)
+
+
+def _align(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "align",
+        help="align the words of given pairs",
+        description="Prints for each pair of lines its links as SOURCE-TARGET, words "
+        "parted by spaces and counted from 0. Layer and head are those with the lowest "
+        "alignment error on a validation set with known links.",
+    )
+    _add_pair(parser)
+    _add_reading_options(parser)
+    parser.add_argument("--soft", type=Path, help="write the weights to this .npz file")
+    parser.add_argument(
+        "--reverse", type=Path, help="run folder of the opposite direction"
+    )
+    parser.add_argument(
+        "--symmetrize",
+        choices=[
+            *("intersection", "union", "grow-diag", "grow-diag-final"),
+            "grow-diag-final-and",
+        ],
+        default="grow-diag-final-and",
+        help="how to join both directions (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--gold", type=Path, help="known links; prints the alignment error on stderr"
+    )
+    _add_run_options(parser)
+    parser.set_defaults(function=using.align)
+
+
+def _compare(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "compare",
+        help="score outputs, and test their difference",
+        description="BLEU and chrF of each output with 95 %% intervals, and the "
+        "p-value of its difference from the first (paired bootstrap). A single output "
+        "is scored in all usual ways.",
+    )
+    parser.add_argument(
+        "systems", nargs="+", type=Path, help="files, or run folders once evaluated"
+    )
+    parser.add_argument(
+        "--references", nargs="+", type=Path, default=[], help="one or several files"
+    )
+    parser.add_argument(
+        "--language", help="of the references, chooses the tokenizer of BLEU"
+    )
+    parser.add_argument("--split", choices=["test", "valid"], default="test")
+    parser.add_argument("--resamples", type=int, default=1_000)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(function=using.compare)
+
+
+def _average(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "average",
+        help="average checkpoints",
+        description="Stores the mean of several checkpoints; use it by "
+        "--checkpoint averaged.",
+    )
+    parser.add_argument("--workdir", type=Path, required=True, help="the run folder")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--last", type=int, metavar="N", help="of the latest N")
+    which.add_argument("--best", type=int, metavar="N", help="of the N best scored")
+    parser.add_argument("--name", help="default: last-N or best-N")
+    parser.set_defaults(function=using.average)
+
+
+def _list(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser("mechanisms", help="list the attention mechanisms")
+    parser.add_argument(
+        "--markdown", action="store_true", help="as the page docs/mechanisms.md"
+    )
+    parser.set_defaults(function=listing.mechanisms)
+
+
+def _add_pair(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", type=Path, help="file of source lines")
+    parser.add_argument("target", type=Path, help="file of as many translations")
+
+
+def _add_reading_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--reading",
+        metavar="NAME[:HEAD][:shifted]",
+        help="which attention to read, such as decoder/layer_2/cross:3:shifted",
+    )
+    parser.add_argument(
+        "--validation",
+        nargs=3,
+        type=Path,
+        metavar=("SOURCE", "TARGET", "LINKS"),
+        help="files to choose the reading by (default: the run's validation set)",
+    )
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workdir",
+        type=Path,
+        required=True,
+        action="append",
+        help="the run folder; given several times, an ensemble",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        action="append",
+        type=lambda text: int(text) if text.isdecimal() else text,
+        metavar="{best,latest,STEP,averaged[/NAME]}",
+        help="which weights (default: best); given several times, an ensemble",
+    )
+    group = parser.add_argument_group("search (default: as in the run's config)")
+    types = typing.get_type_hints(DecodingConfig)
+    for field in dataclasses.fields(DecodingConfig):
+        kind = types[field.name]
+        choices = typing.get_args(kind) or None
+        group.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            type=str if choices else kind,
+            choices=choices,
+            help=_SEARCH_HELP[field.name],
+        )

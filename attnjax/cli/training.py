@@ -1,0 +1,77 @@
+"""``attnjax train``: a config file, with any field overridden on the command line."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+from attnjax.cli.devices import prepare_devices
+from attnjax.config import Experiment
+
+INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
+
+
+def train(config: Path | None, overrides: list[str]) -> int:
+    """Trains, or continues the run that the config's folder holds.
+
+    Args:
+        config: the config file.
+        overrides: fields and values, as on the command line.
+
+    Returns:
+        The exit code.
+    """
+    import tyro
+
+    if config is None:
+        print(
+            "attnjax: name a config: python train.py --config configs/quickstart.py "
+            "(add --help to see every field).",
+            file=sys.stderr,
+        )
+        return 2
+    default = read_experiment(config)
+    document = runpy.run_path(str(config)).get("__doc__") or ""
+    experiment = tyro.cli(
+        tyro.conf.AvoidSubcommands[Experiment],
+        prog=f"train.py --config {config}",
+        description=re.sub(r"\n(?=\w+( score)?: )", "\n\n", document),
+        default=default,
+        args=overrides,
+    )
+    prepare_devices()
+    from attnjax import experiment as library
+
+    result = library.train(experiment)
+    return INTERRUPTED if result.interrupted else 0
+
+
+def read_experiment(config: Path) -> Experiment:
+    """Runs a config file and returns its ``experiment``.
+
+    Args:
+        config: a Python file that binds ``experiment``.
+
+    Returns:
+        The experiment, checked.
+
+    Raises:
+        ValueError: the file is missing or does not make an experiment.
+    """
+    if not config.is_file():
+        raise ValueError(
+            f"there is no config file {config}; `ls configs` lists those that come "
+            "with attnjax."
+        )
+    try:
+        made = runpy.run_path(str(config)).get("experiment")
+    except Exception as error:
+        raise ValueError(f"{config} fails to run: {error!r}.") from error
+    if not isinstance(made, Experiment):
+        raise ValueError(
+            f"{config} must bind `experiment` to an attnjax.config.Experiment, got "
+            f"{type(made).__name__}; see configs/quickstart.py."
+        )
+    return made

@@ -1,0 +1,174 @@
+"""Evaluation of a run folder: scores, translations and pictures, as files.
+
+`evaluate` is the library call behind ``python eval.py --workdir W``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from attnjax.data.parallel import ParallelCorpus
+from attnjax.data.vocabulary import printable_ids
+from attnjax.diagnostics.attention_plot import plot_attention
+from attnjax.diagnostics.learning_curve import plot_learning_curve
+from attnjax.diagnostics.run_page import (
+    AttentionExample,
+    RunPage,
+    Sample,
+    write_run_page,
+)
+from attnjax.evaluation.buckets import bleu_by_length
+from attnjax.runs.comparison import scores_of
+from attnjax.runs.opening import TrainedRun
+from attnjax.tasks.translation import TranslationTask
+from attnjax.training.metrics_log import read_metrics
+from attnjax.tasks.outputs import Translations
+
+_PICTURE_WORDS = (4, 18)  # source words of a sentence that makes a legible heatmap
+_SAMPLES = 50  # translations on the page
+
+
+def evaluate(
+    run: TrainedRun, split: Literal["valid", "test"], *, num_pictures: int = 3
+) -> tuple[dict[str, Any], list[Path]]:
+    """Translates and scores a whole split, and draws what the model attended to.
+
+    Args:
+        run: an opened run folder.
+        split: the set that is scored; none of its lines is left out.
+        num_pictures: sentences whose attention is drawn.
+
+    Returns:
+        The report, also written to ``evaluation/<split>.json``, and the files written.
+    """
+    corpus = run.corpus(split)
+    translations = run.translator.translate(run.variables, corpus.source)
+    report = _report(run, split, corpus, translations)
+    folder = run.folder.evaluation
+    folder.mkdir(parents=True, exist_ok=True)
+    hypotheses = folder / f"{split}.{run.languages[1]}"
+    hypotheses.write_text(_as_lines(translations.texts), encoding="utf-8", newline="")
+    report_file = folder / f"{split}.json"
+    report_file.write_text(
+        json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    examples = _examples(run, corpus, translations, num_pictures)
+    pictures = _draw(run, split, examples)
+    _write_page(run, report, corpus, translations, examples)
+    return report, [hypotheses, report_file, *pictures, run.folder.page]
+
+
+def _report(
+    run: TrainedRun, split: str, corpus: ParallelCorpus, translations: Translations
+) -> dict[str, Any]:
+    language = run.languages[1]
+    scores = scores_of(translations.texts, [corpus.target], target_language=language)
+    buckets = bleu_by_length(
+        corpus.source, translations.texts, corpus.target, target_language=language
+    )
+    return {
+        "split": split,
+        "step": run.step,
+        "lines": len(corpus),
+        **scores,
+        "bleu_by_source_words": [dataclasses.asdict(bucket) for bucket in buckets],
+        "decoding": dataclasses.asdict(run.translator.config),
+        "tokens_per_second": round(translations.num_tokens / translations.seconds, 1),
+        "unfinished": translations.num_unfinished,
+        "cut": translations.num_cut,
+    }
+
+
+def _as_lines(texts: Sequence[str]) -> str:
+    r"""One text a line; a \n inside a text would shift all lines after it."""
+    return "".join(text.replace("\n", " ") + "\n" for text in texts)
+
+
+class _Example(NamedTuple):
+    """A line whose attention is shown."""
+
+    number: int
+    source: list[str]
+    target: list[str]
+    attention: dict[str, np.ndarray]
+
+
+def _examples(
+    run: TrainedRun, corpus: ParallelCorpus, translations: Translations, count: int
+) -> list[_Example]:
+    """The first lines of a legible length; none if the model does not attend."""
+    fewest, most = _PICTURE_WORDS
+    chosen = [
+        number
+        for number, source in enumerate(corpus.source)
+        if fewest <= len(source.split()) <= most and translations.ids[number]
+    ][:count]
+    sources = [corpus.source[number] for number in chosen]
+    ids = [translations.ids[number] for number in chosen]
+    source_tokenizer, target_tokenizer = run.translator.tokenizers
+    return [
+        _Example(
+            number,
+            [*source_tokenizer.pieces(source_tokenizer.encode(source)), "</s>"],
+            [*target_tokenizer.pieces(printable_ids(line_ids)), "</s>"],
+            attention,
+        )
+        for number, source, line_ids, attention in zip(
+            *(chosen, sources, ids),
+            run.translator.attention(run.variables, sources, ids),
+            strict=True,
+        )
+        if attention
+    ]
+
+
+def _draw(run: TrainedRun, split: str, examples: Sequence[_Example]) -> list[Path]:
+    """Heatmaps of the last layer, and the learning curve."""
+    pictures = []
+    for example in examples:
+        name, weights = list(example.attention.items())[-1]
+        path = run.folder.pictures / f"{split}_{example.number + 1}.png"
+        title = f"{split} line {example.number + 1}: {name}"
+        plot_attention(weights, example.source, example.target, path, title=title)
+        pictures.append(path)
+    if run.folder.metrics.exists():
+        curve = run.folder.pictures / "learning_curve.png"
+        plot_learning_curve(run.folder.metrics, curve, score=TranslationTask.score)
+        pictures.append(curve)
+    return pictures
+
+
+def _write_page(
+    run: TrainedRun,
+    report: dict[str, Any],
+    corpus: ParallelCorpus,
+    translations: Translations,
+    examples: Sequence[_Example],
+) -> None:
+    texts = zip(corpus.source, translations.texts, corpus.target, strict=True)
+    page = RunPage(
+        title=run.folder.path.absolute().name,
+        configuration=json.loads(run.folder.config.read_text(encoding="utf-8")),
+        records=read_metrics(run.folder.path),
+        scores=report,
+        samples=[
+            Sample(source=source, output=output, reference=reference)
+            for source, output, reference in itertools.islice(texts, _SAMPLES)
+        ],
+        attention=[
+            AttentionExample(
+                source=example.source, target=example.target, layers=example.attention
+            )
+            for example in examples
+        ],
+        main_score=TranslationTask.score,
+        languages=run.languages,
+    )
+    write_run_page(run.folder.page, page)

@@ -1,0 +1,311 @@
+"""The commands over a run folder, with a run that learned nothing much."""
+
+import io
+import json
+import logging
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnjax.cli import main
+from attnjax.evaluation.alignment_files import read_pharaoh
+
+ROOT = Path(__file__).parents[2]
+LINES = ["25. Oktober", "", "Dänemark und Schweden", "Juni"]
+SPEED = ["--max-extra-tokens", "4", "--beam-size", "2"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A run folder with two checkpoints, evaluated once."""
+    workdir = tmp_path_factory.mktemp("runs") / "tiny"
+    options = [
+        *("--training.num-steps", "4", "--training.checkpoint-every", "2"),
+        *("--training.evaluate-every", "9", "--training.log-every", "2"),
+        *("--data.source.train-pairs", "300", "--data.source.valid-pairs", "8"),
+        *("--data.source.test-pairs", "9", "--data.tokenizer.vocab-size", "400"),
+        *("--data.bucket-lengths", "64", "--data.tokens-per-batch", "512"),
+        *("--model.embedding-width", "12", "--model.hidden-width", "16"),
+        *("--model.attention-width", "8", "--decoding.max-extra-tokens", "4"),
+        *("--decoding.beam-size", "2"),
+    ]
+    config = str(ROOT / "configs" / "quickstart_rnn.py")
+    assert main(["train", "--config", config, "--workdir", str(workdir), *options]) == 0
+    assert main(["evaluate", "--workdir", str(workdir), "--pictures", "2"]) == 0
+    return workdir
+
+
+@pytest.fixture
+def call(run, monkeypatch, capsys):
+    """Runs a command on the run folder; gives exit code, output lines and messages."""
+
+    def invoke(command, *arguments, text=b"", workdir=run):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+        folder = [] if workdir is None else ["--workdir", str(workdir)]
+        code = main([command, *folder, *map(str, arguments)])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return code, out.split("\n")[:-1], err
+
+    return invoke
+
+
+def encoded(lines):
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def test_n_best_scores_and_links_are_columns(call, caplog):
+    options = ["--n-best", "2", "--scores", "--alignments"]
+    with caplog.at_level(logging.INFO):
+        code, rows, _ = call("translate", *options, text=encoded(LINES))
+    assert code == 0
+    assert "reading chosen on 8 pairs" in caplog.text
+    columns = [row.split("\t") for row in rows]
+    assert {len(row) for row in columns} == {5}
+    assert [row[0] for row in columns] == ["1", "1", "2", "3", "3", "4", "4"]
+    assert columns[2][1:] == ["", "0.000000", "0.000000", ""]
+    for better, worse in ((0, 1), (3, 4), (5, 6)):
+        assert float(columns[better][2]) >= float(columns[worse][2])
+    for number, row in enumerate(columns, start=1):
+        read_pharaoh([row[4]], f"row {number}")
+
+
+def test_plain_output_is_a_line_for_a_line_whatever_else_is_asked(call):
+    _, plain, _ = call("translate", text=encoded(LINES))
+    _, rows, _ = call("translate", "--json", "--attention", text=encoded(LINES))
+    found = [json.loads(row) for row in rows]
+    assert [line["source"] for line in found] == LINES
+    assert [line["translations"][0]["text"] for line in found] == plain
+    for line in found:
+        for each in line["translations"]:
+            attention = np.array(each.get("attention", []))
+            assert len(attention) == each["tokens"]
+            if each["tokens"]:
+                np.testing.assert_allclose(attention.sum(-1), 1.0, atol=0.01)
+
+
+def test_scoring_a_translation_gives_the_score_it_was_found_with(call, tmp_path):
+    _, rows, _ = call("translate", "--json", text=encoded(LINES))
+    best = [json.loads(row)["translations"][0] for row in rows]
+    ended = [number for number, each in enumerate(best) if each["finished"]]
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(encoded(LINES[number] for number in ended))
+    target.write_bytes(encoded(best[number]["text"] for number in ended))
+    code, rows, _ = call("score", source, target)
+    assert code == 0
+    for number, row in zip(ended, rows, strict=True):
+        score, total, tokens = row.split("\t")
+        if int(tokens) == best[number]["tokens"]:  # not split into other pieces
+            np.testing.assert_allclose(float(score), best[number]["score"], rtol=1e-3)
+            assert float(total) <= float(score) <= 0
+    _, rows, _ = call("score", "--json", source, target)
+    for row in map(json.loads, rows):
+        assert row["tokens"][-1][0] == "</s>"
+        np.testing.assert_allclose(
+            sum(p for _, p in row["tokens"]), row["log_probability"], rtol=1e-4
+        )
+
+
+def test_links_stay_within_their_lines(call, tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(encoded(["drei Tage", "", "Juni"]))
+    target.write_bytes(encoded(["three long days", "", ""]))
+    gold, soft = tmp_path / "gold", tmp_path / "soft.npz"
+    gold.write_bytes(encoded(["0-0 1-2 0?1", "", ""]))
+    options = ["--soft", soft, "--gold", gold, "--reading", "decoder/cross:0:shifted"]
+    code, rows, err = call("align", source, target, *options)
+    assert code == 0
+    assert rows[1:] == ["", ""]
+    (links, *_) = read_pharaoh(rows, "output")
+    assert {target for _, target in links.sure} <= {0, 1, 2}
+    assert "alignment error rate" in err
+    assert np.load(soft)["line_1"].shape == (3, 2)
+
+
+def test_validation_files_choose_the_reading(call, tmp_path, caplog):
+    source, target, gold = (tmp_path / name for name in ("s", "t", "g"))
+    source.write_bytes(encoded(["drei Tage"]))
+    target.write_bytes(encoded(["three days"]))
+    gold.write_bytes(encoded(["0-0 1-1"]))
+    validation = ["--validation", source, target, gold]
+    with caplog.at_level(logging.INFO):
+        code, _, _ = call("align", source, target, *validation)
+    assert code == 0
+    assert "reading chosen on 1 pairs" in caplog.text
+    source.write_bytes(encoded(["drei Tage", "x"]))
+    code, _, err = call("align", target, target, *validation)
+    assert code == 1
+    assert "they have 2, 1 and 1" in err
+
+
+def test_both_directions_are_joined(call, run, tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(encoded(["drei Tage"]))
+    target.write_bytes(encoded(["three days"]))
+    joined = ["--reverse", run, "--symmetrize"]
+    links = {
+        method: read_pharaoh(call("align", source, target, *joined, method)[1], method)[
+            0
+        ].sure
+        for method in ("intersection", "union")
+    }
+    assert links["intersection"] <= links["union"]
+    assert links["union"]
+
+
+def test_an_average_is_stored_once_and_used(call, run):
+    code, _, err = call("average", "--last", "2")
+    assert code == 0
+    assert "the mean of steps 2, 4" in err
+    code, rows, _ = call("translate", "--checkpoint", "averaged", text=encoded(LINES))
+    assert code == 0
+    assert len(rows) == len(LINES)
+    code, _, err = call("average", "--last", "2")
+    assert code == 1
+    assert "'last-2' exists already" in err
+    code, _, err = call("average", "--last", "9")
+    assert code == 1
+    assert "9" in err
+    assert not (run / "checkpoints" / "last-2").exists()
+
+
+def test_an_ensemble_of_a_run_with_itself_is_the_run(call, run):
+    _, alone, _ = call("translate", text=encoded(LINES))
+    code, twice, _ = call("translate", "--workdir", run, text=encoded(LINES))
+    assert code == 0
+    assert twice == alone
+    _, steps, _ = call(
+        *("translate", "--checkpoint", "2", "--checkpoint", "4"), text=encoded(LINES)
+    )
+    assert len(steps) == len(LINES)
+
+
+def test_samples_are_the_same_for_the_same_seed(call):
+    options = ["--method", "sampling", "--n-best", "3", "--seed", "5"]
+    _, rows, _ = call("translate", *options, text=encoded(LINES))
+    _, again, _ = call("translate", *options, text=encoded(LINES))
+    assert rows == again
+    _, other, _ = call("translate", *options[:-1], "6", text=encoded(LINES))
+    assert other != rows
+
+
+def test_prefixes_are_kept_and_counted(call, tmp_path):
+    prefixes = tmp_path / "prefixes"
+    prefixes.write_bytes(encoded(["Oct", "", "Den", "J"]))
+    code, rows, _ = call("translate", "--prefixes", prefixes, text=encoded(LINES))
+    assert code == 0
+    for prefix, row in zip(["Oct", "", "Den", "J"], rows, strict=True):
+        assert row.startswith(prefix)
+    prefixes.write_bytes(b"Oct\n")
+    code, _, err = call("translate", "--prefixes", prefixes, text=encoded(LINES))
+    assert code == 1
+    assert "prefixes for 4 lines" in err
+
+
+def test_outputs_are_compared(call, run, tmp_path):
+    first, second, reference = (tmp_path / name for name in ("a", "b", "r"))
+    words = [f"the cat number {n} sat on mat {n}" for n in range(40)]
+    reference.write_bytes(encoded(words))
+    first.write_bytes(encoded(words))
+    second.write_bytes(encoded(["a dog" if n % 2 else w for n, w in enumerate(words)]))
+    options = ["--references", reference, "--resamples", "40"]
+    code, rows, _ = call("compare", first, second, *options, workdir=None)
+    assert code == 0
+    assert [row.split()[1] for row in rows] == ["bleu", "chrf"] * 2
+    assert "p = 0.0" in rows[2]
+    code, rows, _ = call("compare", first, *options, workdir=None)
+    assert any("TER" in row for row in rows)
+    code, rows, _ = call("compare", run, "--json", "--resamples", "40", workdir=None)
+    assert code == 0
+    assert json.loads(rows[0])["systems"][str(run)]["panel"]
+    second.write_bytes(b"one line\n")
+    code, _, err = call("compare", first, second, *options, workdir=None)
+    assert code == 1
+    assert "40" in err
+    assert " 1 " in err
+
+
+def test_evaluation_writes_the_page(run):
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "13a" in page
+    assert "decoder/cross" in page
+    report = json.loads((run / "evaluation" / "test.json").read_text())
+    assert {"ter", "panel", "intervals", "bleu_by_source_words"} <= set(report)
+
+
+HOSTILE = {
+    "nothing": (b"", 0),
+    "only empty lines": (b"\n\n\n", 3),
+    "no end of line": (b"Juni", 1),
+    "windows line ends": (b"Juni\r\nMai\r\n", 2),
+    "byte order mark": (b"\xef\xbb\xbfJuni\n", 1),
+    "separators that are no line ends": ("a\u2028b\x0bc\x0cd\x85e\r\nf".encode(), 2),
+    "nul": (b"a\x00b\n", 1),
+    "unknown script": ("ᚠᛇᚻ 𓀀\n".encode(), 1),
+    "100,000 characters": (b"x" * 100_000 + b"\nJuni\n", 2),
+    "spaces": (b"   \n", 1),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_gives_as_many_lines(call, name):
+    text, count = HOSTILE[name]
+    code, rows, _ = call("translate", *SPEED, text=text)
+    assert code == 0
+    assert len(rows) == count
+
+
+def test_invalid_text_is_named_and_what_came_before_is_kept(call, tmp_path):
+    code, rows, err = call("translate", text=b"Juni\n\xff\n")
+    assert code == 1
+    assert "line 2, byte 1: expected UTF-8, got byte 0xff" in err
+    file = tmp_path / "bad.de"
+    file.write_bytes(b"a\nb\nx\xc3\n")
+    for command in (["translate", file], ["score", file, file], ["align", file, file]):
+        code, rows, err = call(*command)
+        assert code == 1
+        assert rows == []
+        assert f"{file}, line 3, byte 2" in err
+
+
+def test_files_of_unequal_length_are_refused(call, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b"a\n")
+    two.write_bytes(b"a\nb\n")
+    for command in ("score", "align"):
+        code, _, err = call(command, one, two)
+        assert code == 1
+        assert "2 and 1 lines" in err
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate", "average"])
+def test_a_folder_that_is_no_run_is_refused(call, run, command, tmp_path):
+    options = ["--last", "1"] if command == "average" else []
+    code, _, err = call(command, *options, workdir=tmp_path / "none")
+    assert code == 1
+    assert "is not a run folder" in err
+    broken = tmp_path / "broken"
+    shutil.copytree(run, broken)
+    shutil.rmtree(broken / "checkpoints")
+    code, _, err = call(command, *options, workdir=broken)
+    assert code == 1
+    assert "checkpoint" in err
+    (broken / "config.json").write_text('{"type": "Experiment", "seed": ')
+    code, _, err = call(command, *options, workdir=broken)
+    assert code == 1
+    assert "not valid JSON" in err
+
+
+def test_checkpoints_that_do_not_exist_are_refused(call):
+    code, _, err = call("translate", "--checkpoint", "newest", text=b"x\n")
+    assert code == 1
+    assert "got 'newest'" in err
+    code, _, err = call("translate", "--checkpoint", "7", text=b"x\n")
+    assert code == 1
+    assert "[2, 4]" in err
+    code, _, err = call("translate", "--checkpoint", "averaged/no", text=b"x\n")
+    assert code == 1
+    assert "average" in err
