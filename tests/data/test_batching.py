@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from attnjax.data.batching import (
     evaluation_batches,
     lay_out_prefixes,
-    pair_batches,
     padded_length,
+    pair_batches,
 )
 
 SENTENCES = st.lists(st.lists(st.integers(4, 12), max_size=70), max_size=30)

@@ -1,0 +1,244 @@
+"""Word alignment from a trained model's attention, by forced decoding."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from attnjax.data.parallel import split_words
+from attnjax.data.text_files import read_lines
+from attnjax.data.word_pieces import word_of_pieces
+from attnjax.evaluation.alignment import (
+    AlignmentScores,
+    GoldAlignment,
+    gold_of_items,
+)
+from attnjax.evaluation.alignment_files import read_pharaoh
+from attnjax.evaluation.attention_readings import (
+    AttendedPair,
+    Reading,
+    best_reading,
+    read_alignment,
+    reading_weights,
+)
+from attnjax.evaluation.symmetrization import (
+    SymmetrizationMethod,
+    swap_sides,
+    symmetrize,
+)
+from attnjax.runs.opening import TrainedRun
+from attnjax.types import Alignment
+
+logger = logging.getLogger(__name__)
+
+_MOST_VALIDATION_PAIRS = 300
+
+
+class AlignedPair(NamedTuple):
+    """A sentence pair with its alignment.
+
+    Attributes:
+        links: pairs of (source word, target word), from 0, words as spaces part them.
+        weights: ``[target words, source words]``, what the links were read from.
+    """
+
+    links: Alignment
+    weights: np.ndarray
+
+
+class KnownPairs(NamedTuple):
+    """Sentence pairs whose links are known.
+
+    Attributes:
+        sources: source lines.
+        targets: as many target lines.
+        gold: their links; empty if none are known.
+        origin: where they come from, for messages.
+    """
+
+    sources: list[str]
+    targets: list[str]
+    gold: list[GoldAlignment]
+    origin: str
+
+
+def attended_pairs(
+    run: TrainedRun, sources: Sequence[str], translations: Sequence[Sequence[int]]
+) -> list[AttendedPair]:
+    """Where the model looks while it is forced to write given translations.
+
+    Args:
+        run: an opened run; its model must attend to the source.
+        sources: source lines.
+        translations: token ids of as many translations, ``</s>`` at the end.
+
+    Returns:
+        Attention with the words of its tokens, one for each line.
+
+    Raises:
+        ValueError: the model forms no attention weights over its source.
+    """
+    translator = run.translator
+    source_tokenizer, target_tokenizer = translator.tokenizers
+    end = target_tokenizer.eos_id
+    attention = translator.attention(run.variables, sources, translations)
+    pairs = []
+    for source, ids, named in zip(sources, translations, attention, strict=True):
+        if not named:
+            raise ValueError(
+                f"the model of {run.folder.path} forms no attention weights over its "
+                "source, so it has no alignment; train one that does, such as "
+                "configs/quickstart_rnn.py."
+            )
+        words = [token for token in ids if token != end]
+        source_ids = source_tokenizer.encode(source)
+        num_targets, num_sources = next(iter(named.values())).shape[1:]
+        pairs.append(
+            AttendedPair(
+                named,
+                [*word_of_pieces(source_tokenizer, source_ids), -1][:num_sources],
+                [*word_of_pieces(target_tokenizer, words), -1][:num_targets],
+            )
+        )
+    return pairs
+
+
+def choose_reading(
+    run: TrainedRun, known: KnownPairs | None = None
+) -> tuple[Reading, AlignmentScores | None]:
+    """The layer, head and shift whose links are nearest to known ones.
+
+    Args:
+        run: an opened run.
+        known: sentence pairs with known links; None takes the validation set of the
+            experiment, if its alignment is known.
+
+    Returns:
+        The reading and its scores. Without known links it is the last layer's, heads
+        averaged, not shifted, and there are no scores.
+
+    Raises:
+        ValueError: the model forms no attention weights over its source.
+    """
+    known = known or validation_pairs(run)
+    most = _MOST_VALIDATION_PAIRS if known.gold else 1
+    sources, targets = known.sources[:most], known.targets[:most]
+    pairs = attended_pairs(run, sources, run.translator.encode_targets(targets))
+    if not known.gold:
+        last = list(pairs[0].attention)[-1]
+        logger.info(
+            "no links are known for %s, so the last layer's attention is read; give "
+            "--validation SOURCE TARGET LINKS to choose layer and head by them",
+            known.origin,
+        )
+        return Reading(name=last, head=None, shifted=False), None
+    reading, scores = best_reading(pairs, known.gold[:most])
+    logger.info(
+        "reading chosen on %d pairs of %s: %s (AER %.3f)",
+        *(len(pairs), known.origin, reading.describe(), scores.aer),
+    )
+    return reading, scores
+
+
+def validation_pairs(
+    run: TrainedRun, split: Literal["valid", "test"] = "valid"
+) -> KnownPairs:
+    """A set of the experiment, with its links where it knows them.
+
+    Args:
+        run: an opened run.
+        split: which set.
+
+    Returns:
+        The pairs; ``gold`` is empty where nothing is known.
+    """
+    corpus = run.corpus(split)
+    sources, targets = list(corpus.source), list(corpus.target)
+    gold: list[GoldAlignment] = []
+    for source, target, items in zip(
+        sources, targets, corpus.alignment or (), strict=corpus.alignment is not None
+    ):
+        lengths = len(split_words(source)), len(split_words(target))
+        gold.append(gold_of_items(items, *lengths))
+    return KnownPairs(sources, targets, gold, corpus.origin)
+
+
+def known_pairs(source: Path, target: Path, links: Path) -> KnownPairs:
+    """Sentence pairs with links from files.
+
+    Args:
+        source: source lines.
+        target: as many target lines.
+        links: as many lines in Pharaoh format.
+
+    Returns:
+        The pairs.
+
+    Raises:
+        ValueError: numbers of lines differ, or a link is malformed.
+    """
+    gold = read_pharaoh(read_lines(links), str(links))
+    sources, targets = read_lines(source), read_lines(target)
+    if not len(sources) == len(targets) == len(gold) or not gold:
+        raise ValueError(
+            f"{source}, {target} and {links} need equally many lines, at least one; "
+            f"they have {len(sources)}, {len(targets)} and {len(gold)}."
+        )
+    return KnownPairs(sources, targets, gold, str(source))
+
+
+def align(
+    run: TrainedRun,
+    sources: Sequence[str],
+    translations: Sequence[Sequence[int]],
+    reading: Reading,
+) -> list[AlignedPair]:
+    """Links the words of given pairs.
+
+    Args:
+        run: an opened run.
+        sources: source lines.
+        translations: token ids of as many translations, ``</s>`` at the end.
+        reading: which attention to read, and how; see `choose_reading`.
+
+    Returns:
+        Links and weights, one for each line; none for a line without words.
+    """
+    aligned = []
+    for pair in attended_pairs(run, sources, translations):
+        links = read_alignment(pair, reading)
+        aligned.append(AlignedPair(links, reading_weights(pair, reading)))
+    return aligned
+
+
+def align_both_ways(
+    forward: Sequence[Alignment],
+    opposite: TrainedRun,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    method: SymmetrizationMethod,
+) -> list[Alignment]:
+    """Joins links with those of a model of the opposite direction.
+
+    Args:
+        forward: links of each pair, as (source word, target word).
+        opposite: a run that translates targets into sources.
+        sources: source lines.
+        targets: as many target lines.
+        method: how to join them, see `attnjax.evaluation.symmetrization`.
+
+    Returns:
+        Links of each pair, as (source word, target word).
+    """
+    reading, _ = choose_reading(opposite)
+    ids = opposite.translator.encode_targets(sources)
+    backward = [pair.links for pair in align(opposite, targets, ids, reading)]
+    return [
+        symmetrize(links, swap_sides(reverse), method)
+        for links, reverse in zip(forward, backward, strict=True)
+    ]

@@ -1,0 +1,57 @@
+"""Averages the weights of a run's checkpoints, as a new set of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from attnjax.experiment import build_task
+from attnjax.runs.opening import abstract_state, open_untrained
+from attnjax.training.averaging import average_variables, steps_to_average
+from attnjax.training.checkpoints import Checkpoints
+from attnjax.training.stored_averages import save_average
+from attnjax.types import Variables
+
+
+def average(
+    workdir: Path,
+    *,
+    last: int | None = None,
+    best: int | None = None,
+    name: str | None = None,
+) -> tuple[Path, list[int]]:
+    """Stores the mean of several checkpoints of a run.
+
+    The mean is taken in float32, leaf by leaf; training never takes it for a state to
+    go on from. Open it as the checkpoint ``averaged`` or ``averaged/NAME``.
+
+    Args:
+        workdir: the run folder.
+        last: how many of the latest checkpoints.
+        best: how many of those with the best validation scores; give this or ``last``.
+        name: of the average, ``last-5`` or ``best-3`` by default.
+
+    Returns:
+        Its folder, and the steps it is the mean of.
+
+    Raises:
+        ValueError: there are not so many checkpoints, the name is taken, or the folder
+            holds no run.
+    """
+    folder, experiment, translator = open_untrained(workdir)
+    target = abstract_state(experiment, build_task(experiment, translator, None))
+    keep = experiment.training.keep_checkpoints
+    with Checkpoints(folder.checkpoints, keep=None) as stored:
+        steps = steps_to_average(stored, last=last, best=best, keep=keep)
+
+        def weights() -> Iterator[Variables]:
+            for step in steps:
+                yield stored.restore(step, target)[0].evaluation_variables
+
+        variables = average_variables(weights())
+        scores = stored.scores()
+    label = name or (f"last-{last}" if last is not None else f"best-{best}")
+    path = save_average(
+        folder.averaged, label, variables, steps=steps, scores=scores
+    )
+    return path, steps
