@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from attnjax.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from attnjax.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 
 _SPACE_MARK = "\u2581"  # how SentencePiece writes a space
-_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
-_UNKNOWN = "?"  # any text that is no space
+_SPACE_BYTE = "<0x20>"
 
 
 def word_of_pieces(tokenizer: Tokenizer, ids: Sequence[int] | np.ndarray) -> list[int]:
     """The index of each token's word, as `attnjax.data.parallel.split_words` counts.
 
     Words are what spaces (U+0020) separate in ``tokenizer.decode(ids)``. A token of
-    several words counts as a piece of the first. What the tokenizer took for the same
-    text is the same word: after normalisation (``nmt_nfkc``) a no-break space
-    separates, and U+2581 is a space always. An unknown token is taken for text without
-    a space, though a character tokenizer that never saw a space has no other token for
-    it.
+    several words counts as a piece of the first. Mind where the decoded text is not the
+    one encoded: U+2581 has become a space, and so has a no-break space under
+    ``nmt_nfkc``. An unknown token is taken for text without a space, though a character
+    tokenizer that never saw a space has no other token for one.
 
     Args:
         tokenizer: the one that made the ids.
@@ -52,15 +49,11 @@ def word_of_pieces(tokenizer: Tokenizer, ids: Sequence[int] | np.ndarray) -> lis
 
 
 def _texts(tokenizer: Tokenizer, ids: Sequence[int] | np.ndarray) -> Iterable[str]:
-    """What each token adds to the text, any other character standing for a byte."""
-    for token, piece in zip(ids, tokenizer.pieces(ids), strict=True):
-        if token == UNK_ID:
-            piece = _UNKNOWN
+    """What each token adds to the text, as far as spaces go."""
+    for piece in tokenizer.pieces(ids):
         if tokenizer.kind == "word":
             yield f" {piece}"
         elif tokenizer.kind == "char":
             yield piece
-        elif _BYTE_PIECE.fullmatch(piece):
-            yield " " if piece == "<0x20>" else _UNKNOWN
-        else:
-            yield piece.replace(_SPACE_MARK, " ")
+        else:  # of byte pieces, only that of the space has one
+            yield " " if piece == _SPACE_BYTE else piece.replace(_SPACE_MARK, " ")

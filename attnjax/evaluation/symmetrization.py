@@ -60,7 +60,7 @@ def symmetrize(
 
     Example:
         >>> forward = frozenset({(0, 0), (1, 1)})
-        >>> backward = frozenset({(0, 0), (2, 1), (4, 4)})
+        >>> backward = frozenset({(0, 0), (3, 1), (4, 4)})
         >>> sorted(symmetrize(forward, backward, "grow-diag-final-and"))
         [(0, 0), (1, 1), (4, 4)]
     """
