@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 # What may differ when a run is continued: it changes neither the weights' shapes nor
 # the meaning of what was already trained.
 _FREE_SECTIONS = ("training", "decoding", "evaluation", "workdir")
+_NEVER_ON_OR_OFF = "training.ema_decay: "  # the state has averages, or has not
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,6 +220,8 @@ def _claim(folder: RunFolder, experiment: Experiment) -> None:
             difference
             for difference in differing_fields(read_config(folder), experiment)
             if not difference.startswith(_FREE_SECTIONS)
+            or difference.startswith(_NEVER_ON_OR_OFF)
+            and "None" in difference
         ]
         if changed:
             raise ValueError(

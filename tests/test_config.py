@@ -1,6 +1,7 @@
 """Configs are checked at birth, explained by --help, and survive JSON."""
 
 import dataclasses
+import json
 import re
 import runpy
 import subprocess
@@ -58,7 +59,7 @@ def test_every_config_survives_json(path):
         ('"adam"', '"adm"', "must be one of"),
         ('"patience": null', '"patience": "soon"', "must be a"),
         ('"RNNConfig"', '"CNNConfig"', "must be one of"),
-        ('"seed": 0,\n  "workdir"', '"workdir"', "lacks the fields ['seed']"),
+        ('"data": {', '"date": {', "did you mean 'data'"),
         ("{", "", "not valid JSON"),
         ('"hidden_width": 256', '"hidden_width": -1', "greater than 0"),
     ],
@@ -70,6 +71,16 @@ def test_a_damaged_config_is_refused_with_its_field(old, new, message):
     with pytest.raises(ValueError, match="config.json") as error:
         config_json.from_json(damaged, origin="config.json")
     assert message in str(error.value)
+
+
+def test_what_came_later_may_be_absent_and_what_has_no_default_may_not():
+    made = experiment()
+    stored = json.loads(config_json.to_json(made))
+    del stored["seed"], stored["decoding"]["top_k"], stored["evaluation"]
+    assert config_json.from_json(json.dumps(stored), origin="config.json") == made
+    del stored["data"]
+    with pytest.raises(ValueError, match=r"lacks the fields \['data'\]"):
+        config_json.from_json(json.dumps(stored), origin="config.json")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from attnjax.experiment import build_task
 from attnjax.runs.opening import abstract_state, open_untrained
 from attnjax.training.averaging import average_variables, steps_to_average
 from attnjax.training.checkpoints import Checkpoints
-from attnjax.training.stored_averages import save_average
+from attnjax.training.stored_averages import require_new_name, save_average
 from attnjax.types import Variables
 
 
@@ -22,8 +22,9 @@ def average(
 ) -> tuple[Path, list[int]]:
     """Stores the mean of several checkpoints of a run.
 
-    The mean is taken in float32, leaf by leaf; training never takes it for a state to
-    go on from. Open it as the checkpoint ``averaged`` or ``averaged/NAME``.
+    The sums are taken in float64 and rounded once, leaf by leaf; training never takes
+    the mean for a state to go on from. Open it as the checkpoint ``averaged`` or
+    ``averaged/NAME``.
 
     Args:
         workdir: the run folder.
@@ -39,6 +40,8 @@ def average(
             holds no run.
     """
     folder, experiment, translator = open_untrained(workdir)
+    label = name or (f"last-{last}" if last is not None else f"best-{best}")
+    require_new_name(folder.averaged, label)  # before the work and not after it
     target = abstract_state(experiment, build_task(experiment, translator, None))
     keep = experiment.training.keep_checkpoints
     with Checkpoints(folder.checkpoints, keep=None) as stored:
@@ -50,8 +53,5 @@ def average(
 
         variables = average_variables(weights())
         scores = stored.scores()
-    label = name or (f"last-{last}" if last is not None else f"best-{best}")
-    path = save_average(
-        folder.averaged, label, variables, steps=steps, scores=scores
-    )
+    path = save_average(folder.averaged, label, variables, steps=steps, scores=scores)
     return path, steps

@@ -83,9 +83,7 @@ def compare(
     experiment = read_config(folders[0]) if folders else None
     if target_language is None:
         target_language = "" if experiment is None else experiment.data.target_language
-    outputs = {
-        str(path): read_lines(_output_file(path, split)) for path in systems
-    }
+    outputs = {str(path): read_lines(_output_file(path, split)) for path in systems}
     if len(outputs) < len(systems):
         raise ValueError("the same output is named twice; name different ones.")
     if references:
@@ -121,11 +119,9 @@ def table(report: Mapping[str, Any]) -> str:
             interval = scores[metric]
             p_value = interval["p_value"]
             against = "" if p_value is None else f"  p = {p_value:.4f}"
-            lines.append(
-                f"{name}  {metric} {interval['score']:.2f} "
-                f"(95 % interval {interval['mean']:.2f} +- {interval['half_width']:.2f})"
-                f"{against}"
-            )
+            spread = f"{interval['mean']:.2f} +- {interval['half_width']:.2f}"
+            score = f"{interval['score']:.2f} (95 % interval {spread})"
+            lines.append(f"{name}  {metric} {score}{against}")
     return "\n".join(lines)
 
 
@@ -150,7 +146,5 @@ def _output_file(path: Path, split: str) -> Path:
 
 
 def _reference_of(folder: RunFolder, split: str) -> list[str]:
-    from attnjax.data.corpus import load_corpora
-
     corpora = load_corpora(read_config(folder).data)
     return list(corpora["valid" if split == "valid" else "test"].target)

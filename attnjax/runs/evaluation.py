@@ -27,9 +27,9 @@ from attnjax.diagnostics.run_page import (
 from attnjax.evaluation.buckets import bleu_by_length
 from attnjax.runs.comparison import scores_of
 from attnjax.runs.opening import TrainedRun
+from attnjax.tasks.outputs import Translations
 from attnjax.tasks.translation import TranslationTask
 from attnjax.training.metrics_log import read_metrics
-from attnjax.tasks.outputs import Translations
 
 _PICTURE_WORDS = (4, 18)  # source words of a sentence that makes a legible heatmap
 _SAMPLES = 50  # translations on the page

@@ -60,17 +60,8 @@ def save_average(
     Raises:
         ValueError: if the name is taken, or is no plain name.
     """
+    require_new_name(folder, name)
     path = folder.absolute() / name
-    if not _NAME.fullmatch(name):
-        raise ValueError(
-            f"an average is named by letters, digits, '.', '_' and '-', got {name!r}; "
-            f"a name such as last-{len(steps)} would do."
-        )
-    if path.exists():
-        raise ValueError(
-            f"an average {name!r} exists already in {folder}; choose another name, or "
-            f"delete {path}."
-        )
     folder.mkdir(parents=True, exist_ok=True)
     description = {
         "steps": list(steps),
@@ -85,6 +76,29 @@ def save_average(
             ),
         )
     return path
+
+
+def require_new_name(folder: Path, name: str) -> None:
+    """Refuses a name that is taken, or is no plain name.
+
+    Args:
+        folder: of all averages; it need not exist.
+        name: letters, digits and ``. _ -``.
+
+    Raises:
+        ValueError: if an average cannot be stored under it.
+    """
+    path = folder.absolute() / name
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"an average is named by letters, digits, '.', '_' and '-', got {name!r}; "
+            f"a name such as last-5 would do."
+        )
+    if path.exists():
+        raise ValueError(
+            f"an average {name!r} exists already in {folder}; choose another name, or "
+            f"delete {path}."
+        )
 
 
 def average_names(folder: Path) -> list[str]:
