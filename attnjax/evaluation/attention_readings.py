@@ -9,6 +9,7 @@ validation set, and the choice is stated.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -84,17 +85,18 @@ def parse_reading(text: str) -> Reading:
     Raises:
         ValueError: If a part is none of these.
     """
-    name, *parts = text.split(":")
-    head: int | None = None
-    for part in parts:
-        if part.isdecimal():
-            head = int(part)
-        elif part not in ("mean", "shifted"):
-            raise ValueError(
-                "a reading is NAME[:HEAD][:shifted], such as "
-                f"decoder/layer_2/cross:3:shifted, got {text!r}."
-            )
-    return Reading(name=name, head=head, shifted="shifted" in parts)
+    match = re.fullmatch(r"([^:]+)(?::(mean|[0-9]+))?(:shifted)?", text)
+    if match is None:
+        raise ValueError(
+            "a reading is NAME[:HEAD][:shifted], such as "
+            f"decoder/layer_2/cross:3:shifted, got {text!r}."
+        )
+    name, head, step = match.groups()
+    return Reading(
+        name=name,
+        head=None if head in (None, "mean") else int(head),
+        shifted=step is not None,
+    )
 
 
 def read_alignment(pair: AttendedPair, reading: Reading) -> Alignment:

@@ -9,6 +9,7 @@ from attnjax.evaluation.attention_readings import (
     Reading,
     best_reading,
     compare_readings,
+    parse_reading,
     read_alignment,
 )
 
@@ -141,3 +142,23 @@ def test_pairs_that_do_not_belong_together_are_refused():
         best_reading([], [])
     with pytest.raises(ValueError, match="nothing to choose from"):
         best_reading(pairs[:1], GOLD[:1], methods=())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a/cross", ("a/cross", None, False)),
+        ("a/cross:mean:shifted", ("a/cross", None, True)),
+        ("a/cross:shifted", ("a/cross", None, True)),
+        ("a/cross:12", ("a/cross", 12, False)),
+    ],
+)
+def test_a_reading_is_named_on_the_command_line(text, expected):
+    reading = parse_reading(text)
+    assert (reading.name, reading.head, reading.shifted) == expected
+
+
+@pytest.mark.parametrize("text", ["", "a:x", "a:1:2", "a:shifted:1", ":1", "a:\u0661"])
+def test_a_malformed_reading_is_refused(text):
+    with pytest.raises(ValueError, match=r"NAME\[:HEAD\]\[:shifted\]"):
+        parse_reading(text)
