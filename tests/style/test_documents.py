@@ -19,6 +19,10 @@ from attnjax.ops.catalog import CATALOG
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 CONFIGS = sorted(ROOT.glob("configs/*.py"))
+COMMANDS = (
+    *("train", "evaluate", "translate", "score", "align", "compare", "average"),
+    "mechanisms",
+)
 MODULES = [
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for file in sorted((ROOT / "attnjax").rglob("*.py"))
@@ -57,7 +61,7 @@ def commands(text: str) -> list[list[str]]:
 def refused_options(command: list[str]) -> list[str]:
     """Options of a train or eval command that its --help does not list."""
     script = {"train.py": "train", "eval.py": "evaluate"}.get(command[1], command[1])
-    if script not in ("train", "evaluate", "translate"):
+    if script not in COMMANDS:
         return []
     arguments = [script]
     if "--config" in command:
