@@ -78,6 +78,10 @@ def _evaluate(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--pictures", type=int, default=3, help="sentences whose attention is drawn"
     )
+    parser.add_argument(
+        "--layer", help="whose attention is drawn, such as decoder/layer_0/cross"
+    )
+    parser.add_argument("--format", choices=["png", "svg"], default="png")
     _add_run_options(parser)
     parser.set_defaults(function=using.evaluate)
 
@@ -160,6 +164,9 @@ def _align(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--gold", type=Path, help="known links; prints the alignment error on stderr"
     )
+    parser.add_argument(
+        "--gold-format", choices=["pharaoh", "naacl"], default="pharaoh"
+    )
     _add_run_options(parser)
     parser.set_defaults(function=using.align)
 
@@ -220,6 +227,12 @@ def _add_reading_options(parser: argparse.ArgumentParser) -> None:
         "--reading",
         metavar="NAME[:HEAD][:shifted]",
         help="which attention to read, such as decoder/layer_2/cross:3:shifted",
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="WEIGHT",
+        help="link all words of at least this weight (default: the largest one)",
     )
     parser.add_argument(
         "--validation",

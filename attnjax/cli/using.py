@@ -17,9 +17,13 @@ from attnjax.config import DecodingConfig
 def evaluate(options: argparse.Namespace) -> int:
     """Scores a set of the experiment; one JSON line on stdout."""
     run = _open(options)
+    from attnjax.runs.evaluation import Heatmaps
     from attnjax.runs.evaluation import evaluate as library
 
-    report, files = library(run, options.split, num_pictures=options.pictures)
+    heatmaps = Heatmaps(
+        count=options.pictures, layer=options.layer, format=options.format
+    )
+    report, files = library(run, options.split, heatmaps)
     print(json.dumps(report, ensure_ascii=False), flush=True)
     for file in files:
         print(f"wrote {file}", file=sys.stderr)
@@ -107,7 +111,7 @@ def align(options: argparse.Namespace) -> int:
             *(links, opposite, sources, targets), method=options.symmetrize
         )
     if options.gold is not None:
-        _print_error_rate(links, options.gold)
+        _print_error_rate(links, options.gold, options.gold_format)
     _write(format_pharaoh(each) for each in links)
     sys.stdout.flush()
     return 0
@@ -162,20 +166,31 @@ def _open(options: argparse.Namespace, workdirs: Sequence[Path] | None = None) -
 
 def _reading(options: argparse.Namespace, run: Any) -> Any:
     """The reading that is named, or the best on the validation set."""
+    import dataclasses
+
     from attnjax.evaluation.attention_readings import parse_reading
     from attnjax.runs.alignment import choose_reading, known_pairs
 
     if options.reading is not None:
-        return parse_reading(options.reading)
-    validation = options.validation
-    return choose_reading(run, known_pairs(*validation) if validation else None)[0]
+        reading = parse_reading(options.reading)
+    else:
+        validation = options.validation
+        known = known_pairs(*validation) if validation else None
+        reading, _ = choose_reading(run, known)
+    if options.threshold is None:
+        return reading
+    return dataclasses.replace(reading, method=options.threshold)
 
 
-def _print_error_rate(links: Sequence[Any], gold: Path) -> None:
+def _print_error_rate(links: Sequence[Any], gold: Path, form: str) -> None:
     from attnjax.evaluation.alignment import alignment_scores
-    from attnjax.evaluation.alignment_files import read_pharaoh
+    from attnjax.evaluation.alignment_files import read_naacl, read_pharaoh
 
-    scores = alignment_scores(links, read_pharaoh(_read(gold), str(gold)))
+    if form == "naacl":
+        known = read_naacl(_read(gold), str(gold), num_sentences=len(links))
+    else:
+        known = read_pharaoh(_read(gold), str(gold))
+    scores = alignment_scores(links, known)
     print(
         f"alignment error rate {scores.aer:.4f}, precision {scores.precision:.4f}, "
         f"recall {scores.recall:.4f}, {scores.num_predicted:,} links",

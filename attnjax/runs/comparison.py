@@ -129,6 +129,8 @@ def _single(name: str, scores: Mapping[str, Any]) -> list[str]:
     lines = [f"{name}  {each['bleu']:.2f}  {each['name']}" for each in scores["panel"]]
     lines.append(f"{name}  {scores['chrf']:.2f}  chrF2")
     lines.append(f"{name}  {scores['ter']:.2f}  TER")
+    if scores["zero_reason"] is not None:
+        lines.append(f"{name}  BLEU reads 0.0: {scores['zero_reason']}")
     return lines
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -31,26 +32,54 @@ from attnjax.tasks.outputs import Translations
 from attnjax.tasks.translation import TranslationTask
 from attnjax.training.metrics_log import read_metrics
 
+logger = logging.getLogger(__name__)
+
 _PICTURE_WORDS = (4, 18)  # source words of a sentence that makes a legible heatmap
 _SAMPLES = 50  # translations on the page
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Heatmaps:
+    """Which attention is drawn.
+
+    Attributes:
+        count: sentences, the first of a legible length.
+        layer: name of the weights, such as ``decoder/layer_0/cross``; None means those
+            of the last layer. All heads are drawn.
+        format: of the files.
+    """
+
+    count: int = 3
+    layer: str | None = None
+    format: Literal["png", "svg"] = "png"
+
+
+_DEFAULT_HEATMAPS = Heatmaps()
+
+
 def evaluate(
-    run: TrainedRun, split: Literal["valid", "test"], *, num_pictures: int = 3
+    run: TrainedRun,
+    split: Literal["valid", "test"],
+    heatmaps: Heatmaps = _DEFAULT_HEATMAPS,
 ) -> tuple[dict[str, Any], list[Path]]:
     """Translates and scores a whole split, and draws what the model attended to.
 
     Args:
         run: an opened run folder.
         split: the set that is scored; none of its lines is left out.
-        num_pictures: sentences whose attention is drawn.
+        heatmaps: which attention is drawn.
 
     Returns:
         The report, also written to ``evaluation/<split>.json``, and the files written.
+
+    Raises:
+        ValueError: the model has no attention of the layer that is to be drawn.
     """
     corpus = run.corpus(split)
     translations = run.translator.translate(run.variables, corpus.source)
     report = _report(run, split, corpus, translations)
+    if report["zero_reason"] is not None:
+        logger.warning("BLEU reads 0.0: %s", report["zero_reason"])
     folder = run.folder.evaluation
     folder.mkdir(parents=True, exist_ok=True)
     hypotheses = folder / f"{split}.{run.languages[1]}"
@@ -59,8 +88,8 @@ def evaluate(
     report_file.write_text(
         json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
-    examples = _examples(run, corpus, translations, num_pictures)
-    pictures = _draw(run, split, examples)
+    examples = _examples(run, corpus, translations, heatmaps.count)
+    pictures = _draw(run, split, examples, heatmaps)
     _write_page(run, report, corpus, translations, examples)
     return report, [hypotheses, report_file, *pictures, run.folder.page]
 
@@ -129,14 +158,24 @@ def _examples(
     ]
 
 
-def _draw(run: TrainedRun, split: str, examples: Sequence[_Example]) -> list[Path]:
-    """Heatmaps of the last layer, and the learning curve."""
+def _draw(
+    run: TrainedRun, split: str, examples: Sequence[_Example], heatmaps: Heatmaps
+) -> list[Path]:
+    """Heatmaps of one layer, and the learning curve."""
     pictures = []
     for example in examples:
-        name, weights = list(example.attention.items())[-1]
-        path = run.folder.pictures / f"{split}_{example.number + 1}.png"
-        title = f"{split} line {example.number + 1}: {name}"
-        plot_attention(weights, example.source, example.target, path, title=title)
+        name = heatmaps.layer or list(example.attention)[-1]
+        if name not in example.attention:
+            raise ValueError(
+                f"no attention weights are called {name!r}; the model has "
+                f"{', '.join(example.attention)}."
+            )
+        file = f"{split}_{example.number + 1}.{heatmaps.format}"
+        path = run.folder.pictures / file
+        plot_attention(
+            *(example.attention[name], example.source, example.target, path),
+            title=f"{split} line {example.number + 1}: {name}",
+        )
         pictures.append(path)
     if run.folder.metrics.exists():
         curve = run.folder.pictures / "learning_curve.png"

@@ -125,6 +125,30 @@ def test_links_stay_within_their_lines(call, tmp_path):
     assert np.load(soft)["line_1"].shape == (3, 2)
 
 
+def test_links_are_judged_in_both_formats_and_may_be_many(call, tmp_path):
+    source, target, gold = (tmp_path / name for name in ("s", "t", "g"))
+    source.write_bytes(encoded(["drei Tage"]))
+    target.write_bytes(encoded(["three days"]))
+    gold.write_bytes(encoded(["1 1 1 S", "1 2 2 P"]))
+    judged = ["--gold", gold, "--gold-format", "naacl", "--threshold", "0"]
+    options = [*judged, "--reading", "decoder/cross"]
+    code, rows, err = call("align", source, target, *options)
+    assert code == 0
+    assert rows == ["0-0 0-1 1-0 1-1"]
+    assert "precision 0.5000, recall 1.0000, 4 links" in err
+
+
+def test_any_layer_is_drawn_in_both_formats(call, run):
+    options = ["--pictures", "1", "--format", "svg", "--layer"]
+    code, _, err = call("evaluate", *options, "decoder/cross", "--split", "valid")
+    assert code == 0
+    (picture,) = (run / "pictures").glob("valid_*.svg")
+    assert str(picture) in err
+    code, _, err = call("evaluate", *options, "decoder/layer_7/cross")
+    assert code == 1
+    assert "the model has decoder/cross" in err
+
+
 def test_validation_files_choose_the_reading(call, tmp_path, caplog):
     source, target, gold = (tmp_path / name for name in ("s", "t", "g"))
     source.write_bytes(encoded(["drei Tage"]))
