@@ -18,8 +18,9 @@ Nothing else in the package knows all of these. A run lives in one folder:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,10 @@ from flax import linen as nn
 
 from attnjax import config_json
 from attnjax.config import Experiment, TransformerConfig
-from attnjax.data.corpus import ParallelCorpus, load_corpora
-from attnjax.data.pipeline import training_batches
+from attnjax.data.corpus import ParallelCorpus, Split, load_corpora
+from attnjax.data.layout import full_batch
+from attnjax.data.pipeline import TrainingBatches, training_batches
+from attnjax.data.shapes import BatchShape
 from attnjax.data.tokenizers import (
     TokenizerPair,
     load_tokenizers,
@@ -41,10 +44,14 @@ from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.models.transformer import Transformer
 from attnjax.tasks.translation import TranslationTask, ValidationSet
 from attnjax.tasks.translator import Translator
+from attnjax.training.footprint import Footprint, footprint, memory_advice
 from attnjax.training.loop import TrainResult
 from attnjax.training.loop import train as run_loop
 from attnjax.training.observers import default_hooks
 from attnjax.training.optimizers import make_optimizer
+from attnjax.training.sharding import Layout
+from attnjax.training.state import init_state
+from attnjax.training.step import make_train_step
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +124,66 @@ def train(experiment: Experiment) -> TrainResult:
     _claim(folder, experiment)
     corpora = load_corpora(experiment.data)
     tokenizers = _tokenizers(folder, corpora["train"], experiment)
+    task, batches = _task_and_batches(experiment, corpora, tokenizers)
+    try:
+        return run_loop(
+            task,
+            make_optimizer(experiment.optimizer, experiment.training.num_steps),
+            batches,
+            experiment.training,
+            seed=experiment.seed,
+            workdir=folder.path,
+            hooks=default_hooks(folder.path),
+        )
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        training = experiment.training
+        raise MemoryError(
+            memory_advice(
+                experiment.data.tokens_per_batch,
+                training.accumulate_steps,
+                training.precision,
+            )
+        ) from error
+
+
+def plan(experiment: Experiment) -> tuple[Footprint, BatchShape]:
+    """Compiles the step for its largest batch, without training or writing anything.
+
+    Args:
+        experiment: the whole description.
+
+    Returns:
+        What the step takes, and the shape of that batch.
+
+    Raises:
+        ValueError: the data is unfit.
+    """
+    folder = RunFolder(experiment.workdir)
+    corpora = load_corpora(experiment.data)
+    if folder.tokenizer.exists():
+        tokenizers = load_tokenizers(folder.tokenizer)
+    else:
+        tokenizers = train_tokenizers(corpora["train"], experiment.data.tokenizer)
+    task, batches = _task_and_batches(experiment, corpora, tokenizers)
+    training = experiment.training
+    optimizer = make_optimizer(experiment.optimizer, training.num_steps)
+    init = functools.partial(
+        init_state, task, optimizer, 0, with_ema=training.ema_decay is not None
+    )
+    step = make_train_step(task, optimizer, ema_decay=training.ema_decay)
+    shape = max(batches.shapes, key=lambda shape: shape.rows * shape.cost)
+    rows = shape.rows // jax.process_count()
+    batch = full_batch(shape._replace(rows=rows))
+    return footprint(step, Layout.over(), jax.eval_shape(init), batch), shape
+
+
+def _task_and_batches(
+    experiment: Experiment,
+    corpora: Mapping[Split, ParallelCorpus],
+    tokenizers: TokenizerPair,
+) -> tuple[TranslationTask, TrainingBatches]:
     model = build_model(experiment, tokenizers)
     decoding = dataclasses.replace(
         experiment.decoding,
@@ -126,7 +193,6 @@ def train(experiment: Experiment) -> TrainResult:
     )
     language = experiment.data.target_language
     translator = Translator(model, tokenizers, decoding, language)
-    task = build_task(experiment, translator, corpora["valid"])
     batches = training_batches(
         corpora["train"],
         tokenizers,
@@ -135,15 +201,7 @@ def train(experiment: Experiment) -> TrainResult:
         process_index=jax.process_index(),
         process_count=jax.process_count(),
     )
-    return run_loop(
-        task,
-        make_optimizer(experiment.optimizer, experiment.training.num_steps),
-        batches,
-        experiment.training,
-        seed=experiment.seed,
-        workdir=folder.path,
-        hooks=default_hooks(folder.path),
-    )
+    return build_task(experiment, translator, corpora["valid"]), batches
 
 
 def build_model(experiment: Experiment, tokenizers: TokenizerPair) -> nn.Module:

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("attnjax: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except (ValueError, OSError, ArithmeticError) as error:
+    except (ValueError, OSError, ArithmeticError, MemoryError) as error:
         print(f"attnjax: {_one_line(error)}", file=sys.stderr)
         return 1
 

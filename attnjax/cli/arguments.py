@@ -44,7 +44,7 @@ def run(arguments: list[str]) -> int:
     parser = _parser()
     options, overrides = parser.parse_known_args(arguments)
     if options.command == "train":
-        return training.train(options.config, overrides)
+        return training.train(options.config, overrides, dry_run=options.dry_run)
     if options.command == "bench":
         return listing.bench(overrides)
     if overrides:
@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     train = commands.add_parser("train", add_help=False, help="train from a config")
     train.add_argument("--config", type=Path)
+    train.add_argument("--dry-run", action="store_true")
     for add in (_evaluate, _translate, _score, _align, _compare, _average, _list):
         add(commands)
     bench = commands.add_parser("bench", add_help=False, help="measure time and memory")

@@ -10,15 +10,20 @@ from pathlib import Path
 from attnjax.cli.devices import prepare_devices
 from attnjax.config import Experiment
 
+_DRY_RUN = (
+    "\n\n--dry-run: compile the step, print parameters, memory and operations, and "
+    "stop."
+)
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 
 
-def train(config: Path | None, overrides: list[str]) -> int:
+def train(config: Path | None, overrides: list[str], *, dry_run: bool) -> int:
     """Trains, or continues the run that the config's folder holds.
 
     Args:
         config: the config file.
         overrides: fields and values, as on the command line.
+        dry_run: only print what a step would take.
 
     Returns:
         The exit code.
@@ -37,13 +42,21 @@ def train(config: Path | None, overrides: list[str]) -> int:
     experiment = tyro.cli(
         tyro.conf.AvoidSubcommands[Experiment],
         prog=f"train.py --config {config}",
-        description=re.sub(r"\n(?=\w+( score)?: )", "\n\n", document),
+        description=re.sub(r"\n(?=\w+( score)?: )", "\n\n", document) + _DRY_RUN,
         default=default,
         args=overrides,
     )
     prepare_devices()
     from attnjax import experiment as library
 
+    if dry_run:
+        found, shape = library.plan(experiment)
+        print(found.describe())
+        rows, source, target = shape
+        tokens = rows * max(source, target) * experiment.training.accumulate_steps
+        print(f"{'tokens of an update:':28}{tokens:,} (the largest batch has")
+        print(f"{'':28}{rows} rows of {source} source and {target} target tokens)")
+        return 0
     result = library.train(experiment)
     return INTERRUPTED if result.interrupted else 0
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnjax.data.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from attnjax.data.shapes import BatchShape
+from attnjax.data.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from attnjax.types import PairBatch, Tokens
 
 Sentences = Sequence[np.ndarray]  # ids without special tokens
@@ -92,3 +93,18 @@ def lay_out_pairs(
         labels=labels.ids,
         weights=weights_bt.astype(np.float32),
     )
+
+
+def full_batch(shape: BatchShape) -> PairBatch:
+    """A batch without padding, to measure with.
+
+    Args:
+        shape: rows, and tokens of both sides.
+
+    Returns:
+        Arrays of that shape; every token is ``<unk>``.
+    """
+    source = np.full(shape.source_length - 1, UNK_ID, np.int32)
+    target = np.full(shape.target_length - 1, UNK_ID, np.int32)
+    rows = [[(source, target)]] * shape.rows
+    return lay_out_pairs(rows, shape.source_length, shape.target_length)

@@ -7,11 +7,14 @@ import shutil
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
+from attnjax import config_json
 from attnjax.cli import main
 from attnjax.evaluation.alignment_files import read_pharaoh
+from attnjax.experiment import train
 
 ROOT = Path(__file__).parents[2]
 LINES = ["25. Oktober", "", "Dänemark und Schweden", "Juni"]
@@ -333,3 +336,32 @@ def test_checkpoints_that_do_not_exist_are_refused(call):
     code, _, err = call("translate", "--checkpoint", "averaged/no", text=b"x\n")
     assert code == 1
     assert "average" in err
+
+
+def test_a_dry_run_tells_what_a_step_takes_and_writes_nothing(tmp_path, capsys):
+    workdir = tmp_path / "never"
+    options = [
+        *("--data.source.train-pairs", "300", "--data.tokenizer.vocab-size", "400"),
+        *("--data.bucket-lengths", "32", "64", "--data.tokens-per-batch", "512"),
+        *("--model.embedding-width", "12", "--model.hidden-width", "16"),
+        *("--model.attention-width", "8"),
+    ]
+    config = str(ROOT / "configs" / "quickstart_rnn.py")
+    command = ["train", "--dry-run", "--config", config, "--workdir", str(workdir)]
+    assert main([*command, *options]) == 0
+    out = capsys.readouterr().out
+    assert "activations and work space:" in out
+    assert "16 rows of 32 source and 32 target tokens" in out
+    assert "tokens of an update:        512 " in out
+    assert not workdir.exists()
+
+
+def test_too_little_memory_becomes_advice(run, monkeypatch, capsys):
+    def exhausted(*_, **__):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory, 9 bytes")
+
+    monkeypatch.setattr("attnjax.experiment.run_loop", exhausted)
+    config = (run / "config.json").read_text()
+    experiment = config_json.from_json(config, origin="config.json")
+    with pytest.raises(MemoryError, match="--data.tokens-per-batch 256"):
+        train(experiment)
