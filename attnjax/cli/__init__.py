@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    for noisy in ("absl", "jax", "orbax", "grain"):
+    for noisy in ("absl", "jax", "orbax", "grain", "sacrebleu"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
         return run(arguments)
