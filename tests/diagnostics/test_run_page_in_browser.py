@@ -51,6 +51,10 @@ def browser(tmp_path_factory):
     chromium.close()
 
 
+def _scores(bleu, chrf, perplexity):
+    return {"bleu": bleu, "chrf": chrf, "perplexity": perplexity}
+
+
 def _page(**changes):
     layers = {
         "layer 0/cross": np.array([BACKWARDS]),
@@ -62,7 +66,8 @@ def _page(**changes):
         "records": [
             {"event": "train", "step": 10, "loss": 4.0},
             {"event": "train", "step": 20, "loss": 3.0},
-            {"event": "validation", "step": 20, "loss": 2.5, "bleu": 31.5, "chrf": 52},
+            {"event": "validation", "step": 20, "loss": 2.5, **_scores(31.5, 52, 12)},
+            {"event": "validation", "step": 30, "loss": 2.6, **_scores(33, 51, 14)},
         ],
         "scores": {
             "split": "test",
@@ -223,15 +228,19 @@ def test_texts_are_shown_literally(opened):
 def test_curves_tell_their_values_to_mouse_and_keys(opened):
     browser = opened(_page())
     legend = "document.querySelector('.legend').textContent"
-    assert browser.evaluate(legend) == "train 3validation 2.5step 20"
+    assert browser.evaluate(legend) == "train validation 2.6step 30"
     browser.evaluate("document.querySelector('.chart svg').focus()")
+    browser.press("ArrowLeft")
     browser.press("ArrowLeft")
     assert browser.evaluate(legend) == "train 4validation step 10"
     browser.hover(".chart svg circle")
     assert browser.evaluate(legend) == "train 3validation 2.5step 20"
+    best = "document.querySelector('.panel figcaption').textContent"
+    assert browser.evaluate(best) == "best 33 at step 30"
     _choose(browser, "Validation score", "chrF")
-    chart = "document.querySelector('.panel figcaption').textContent"
-    assert browser.evaluate(chart) == "best 52 at step 20"
+    assert browser.evaluate(best) == "best 52 at step 20"
+    _choose(browser, "Validation score", "perplexity")
+    assert browser.evaluate(best) == "best 12 at step 20"
 
 
 def test_scores_samples_and_configuration_are_there(opened):
