@@ -25,6 +25,18 @@ SHADES = (
     "[...document.querySelectorAll('[data-side={side}] .token')]"
     ".map((token) => token.querySelector('.weight').textContent)"
 )
+CUT_LABELS = (
+    "[...document.querySelectorAll('.chart text')].filter((text) => {"
+    "const [inner, outer] = [text, text.closest('svg')].map((one) =>"
+    "one.getBoundingClientRect());"
+    "return inner.left < outer.left || inner.right > outer.right;"
+    "}).map((text) => text.textContent)"
+)
+BROKEN_NUMBERS = (
+    "[...document.querySelectorAll('.samples td.number')].filter((cell) => {"
+    "const range = document.createRange(); range.selectNodeContents(cell);"
+    "return range.getClientRects().length !== 1; }).map((cell) => cell.textContent)"
+)
 
 
 def _driver():
@@ -35,9 +47,7 @@ def _driver():
     return module
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    driver = _driver()
+def _browser_or_skip(driver):
     binary = driver.find_browser()
     if binary is None:
         reason = (
@@ -46,6 +56,13 @@ def browser(tmp_path_factory):
         )
         warnings.warn(reason, stacklevel=1)
         pytest.skip(reason)
+    return binary
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    driver = _driver()
+    binary = _browser_or_skip(driver)
     chromium = driver.Chromium(binary, tmp_path_factory.mktemp("profile"))
     yield chromium
     chromium.close()
@@ -177,7 +194,7 @@ def test_layer_head_and_sentence_can_be_chosen(opened):
     _choose(browser, "Layer", "layer 1/cross")
     assert _weights(browser, "source") == ["0.00", "0.60", "0.40", "0.00"]
     browser.click(_token("target", 2))
-    _choose(browser, "Sentence", f"2 {MARKUP} </s>")
+    _choose(browser, "Sentence", f"2 {MARKUP}")
     assert _weights(browser, "source") == ["1.00", "0.00"]
     _choose(browser, "Head", "mean of heads")
     assert _weights(browser, "source") == ["0.63", "0.38"]
@@ -258,6 +275,7 @@ def test_scores_samples_and_configuration_are_there(opened):
     ]
     assert "output 11" not in text
     browser.click(".more")
+    assert browser.evaluate(BROKEN_NUMBERS) == []
     assert "output 11" in browser.evaluate("document.body.innerText")
     assert "width 8" in text
     browser.click("#configuration summary")
@@ -270,7 +288,10 @@ def test_the_page_fits_and_reads_in_both_schemes(opened, width, scheme):
     long_words = ["Donaudampfschifffahrtsgesellschaftskapitän" * 3, *["Wort"] * 39]
     weights = np.full((1, 40, 40), 0.025)
     wide = AttentionExample(source=long_words, target=long_words, layers={"a": weights})
-    browser = opened(_page(attention=[wide]), width=width, scheme=scheme)
+    late = [{"step": 100_000 * step, "loss": 1.0 / step} for step in range(1, 6)]
+    page = _page(attention=[wide], records=late)
+    browser = opened(page, width=width, scheme=scheme)
+    assert browser.evaluate(CUT_LABELS) == []
     assert browser.evaluate("document.scrollingElement.scrollWidth") <= width
     ink, paper = browser.evaluate(
         "((style) => [style.color, style.backgroundColor].map((color) =>"
@@ -322,4 +343,8 @@ def test_the_policy_keeps_scripts_and_requests_out(browser, tmp_path):
 def test_without_a_browser_the_skip_is_loud(monkeypatch):
     monkeypatch.delenv("CHROME", raising=False)
     monkeypatch.setenv("PATH", os.devnull)
-    assert _driver().find_browser() is None
+    with (
+        pytest.warns(UserWarning, match="apt-get install chromium"),
+        pytest.raises(pytest.skip.Exception, match="nobody has looked at the page"),
+    ):
+        _browser_or_skip(_driver())

@@ -85,7 +85,8 @@ function attentionViewer(holder, examples) {
 
 function label(example, index) {
   const pieces = example.source.some((token) => token.startsWith("▁"));
-  const joined = example.source.map(visible).join(pieces ? "" : " ");
+  const tokens = example.source.filter((token) => token !== "</s>");
+  const joined = tokens.map(visible).join(pieces ? "" : " ");
   const text = joined.replaceAll("▁", " ").trim();
   return `${index + 1}  ${text.length > 60 ? `${text.slice(0, 59)}…` : text}`;
 }

@@ -1,7 +1,7 @@
 // Line charts in pixels of the room there is, redrawn when that changes.
 
 const CHART_HEIGHT = 220;
-const MARGIN = { top: 10, right: 14, bottom: 26, left: 48 };
+const MARGIN = { top: 10, right: 28, bottom: 26, left: 48 };
 
 // Round numbers, about `count` of them, between two others.
 function ticks(low, high, count) {
