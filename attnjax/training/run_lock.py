@@ -140,7 +140,9 @@ def _take(path: Path) -> int | None:
         try:
             locked = _flock(descriptor, path, fcntl.LOCK_EX)
             if locked and not _is_file_at(descriptor, path):
-                os.close(descriptor)  # its holder removed it meanwhile: take the new one
+                os.close(
+                    descriptor
+                )  # its holder removed it meanwhile: take the new one
                 continue
             if holder := _live_holder(path, locked):
                 raise ValueError(_refusal(path, holder, by_age=True))
