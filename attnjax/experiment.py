@@ -8,6 +8,8 @@ Nothing else in the package knows all of these. A run lives in one folder:
 ``checkpoints/``      the latest and the best states
 ``averaged/``         averages of checkpoints, from ``attnjax average``
 ``metrics.jsonl``     one line per log point and validation
+``anomaly_7.json``    what was wrong with step 7, if something was
+``lock.json``         who writes to the folder, while somebody does
 ``tensorboard/``      the same numbers for TensorBoard
 ``evaluation/``       translations and scores, from ``eval.py``
 ``pictures/``         attention heatmaps and the learning curve
@@ -17,6 +19,7 @@ Nothing else in the package knows all of these. A run lives in one folder:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -40,6 +43,7 @@ from attnjax.data.tokenizers import (
     save_tokenizers,
     train_tokenizers,
 )
+from attnjax.json_files import read_bounded
 from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.models.transformer import Transformer
 from attnjax.tasks.translation import TranslationTask, ValidationSet
@@ -49,6 +53,7 @@ from attnjax.training.loop import TrainResult
 from attnjax.training.loop import train as run_loop
 from attnjax.training.observers import default_hooks
 from attnjax.training.optimizers import make_optimizer
+from attnjax.training.run_lock import hold_run_folder
 from attnjax.training.sharding import Layout
 from attnjax.training.state import init_state
 from attnjax.training.step import make_train_step
@@ -118,9 +123,17 @@ def train(experiment: Experiment) -> TrainResult:
         What the loop reports: steps done, best score, whether it was interrupted.
 
     Raises:
-        ValueError: the folder holds a run of another experiment, or the data is unfit.
+        ValueError: the folder holds a run of another experiment or is written to by
+            another process, or the data is unfit.
     """
     folder = RunFolder(experiment.workdir)
+    with contextlib.ExitStack() as stack:
+        if jax.process_index() == 0:
+            stack.enter_context(hold_run_folder(folder.path))
+        return _train(folder, experiment)
+
+
+def _train(folder: RunFolder, experiment: Experiment) -> TrainResult:
     _claim(folder, experiment)
     corpora = load_corpora(experiment.data)
     tokenizers = _tokenizers(folder, corpora["train"], experiment)
@@ -254,7 +267,7 @@ def build_task(
 
 def read_config(folder: RunFolder) -> Experiment:
     """The resolved experiment of a run folder."""
-    text = folder.config.read_text(encoding="utf-8")
+    text = read_bounded(folder.config)
     return config_json.from_json(text, origin=str(folder.config))
 
 

@@ -62,17 +62,33 @@ class TrainingConfig:
     checkpoint_every: int = 500  # steps between checkpoints
     # the latest k, and the best one besides; averaging the last n takes n of them
     keep_checkpoints: int = 3
+    # a full disk, or a folder that is read-only or gone: end the run, or train on and
+    # save again when the next checkpoint is due
+    on_save_failure: Literal["stop", "continue"] = "stop"
+    # where the latest checkpoint is damaged: go on from the one before, or refuse
+    damaged_checkpoint: Literal["previous", "refuse"] = "previous"
     patience: int | None = None  # validations without a better score before stopping
     # of an exponential moving average of the weights, which is then what is validated,
     # kept as best and used afterwards; 0.999 averages over 1,000 updates, None is none.
     # A run that has begun keeps it on or off
     ema_decay: float | None = None
+    # what is done about an update whose loss or gradient is NaN or infinite, or spikes:
+    # end the run, leave the update out, or go back to the last checkpoint and on behind
+    # the bad batch. Either way it is not applied, and anomaly_<step>.json tells of it
+    on_bad_step: Literal["stop", "skip", "rollback"] = "stop"
+    max_bad_steps: int = 10  # left out or gone back from; one more ends the run ...
+    bad_steps_within: int = 1_000  # ... if they all lie within so many steps
+    # a gradient norm above so many times the mean of the last 100 or so is a spike;
+    # None: no norm is
+    spike_factor: float | None = None
+    spike_warmup_steps: int = 100  # good steps before a norm can be a spike
 
     def __post_init__(self) -> None:
         require_positive(
             self,
             *("num_steps", "accumulate_steps", "log_every", "evaluate_every"),
-            *("checkpoint_every", "keep_checkpoints"),
+            *("checkpoint_every", "keep_checkpoints", "max_bad_steps"),
+            *("bad_steps_within", "spike_warmup_steps"),
         )
         require_rate(self, "label_smoothing")
         require(
@@ -83,4 +99,8 @@ class TrainingConfig:
             self.ema_decay is None or 0.0 < self.ema_decay < 1.0,
             f"ema_decay must be greater than 0 and less than 1, or None, got "
             f"{self.ema_decay}; 0.999 is usual.",
+        )
+        require(
+            self.spike_factor is None or self.spike_factor > 1.0,
+            f"spike_factor must be greater than 1 or None, got {self.spike_factor}.",
         )

@@ -54,6 +54,10 @@ class EncodedPairs:
             return [self._kept[index] for index in indices]
         return [fresh[index] for index in indices]
 
+    def describe(self, index: int) -> str:
+        """Names a pair for a message: where it comes from, and its line."""
+        return self._corpus.describe(index)
+
     def _encode_pairs(self, indices: list[int]) -> Iterator[IdPair]:
         texts = [self._corpus[index] for index in indices]
         sides = (

@@ -71,9 +71,9 @@ def training_batches(
         window_pairs=int(window_tokens / lengths.max(axis=1).mean()) + 1,
         seed=seed,
     )
+    planned = PlannedBatches(pairs, layout, process_index, process_count)
     batches = grain.experimental.ThreadPrefetchIterDataset(
-        PlannedBatches(pairs, layout, process_index, process_count),
-        prefetch_buffer_size=_BATCHES_AHEAD,
+        planned, prefetch_buffer_size=_BATCHES_AHEAD
     )
     vocabularies = b"".join(tokenizer.to_bytes() for tokenizer in tokenizers)
     identity = {
@@ -83,7 +83,7 @@ def training_batches(
         "batching": f"shapes {[tuple(shape) for shape in shapes]}, windows of "
         f"{layout.window_pairs} pairs" + (", packed" if config.packing else ""),
     }
-    return TrainingBatches(iter(batches), shapes, identity)
+    return TrainingBatches(iter(batches), planned, shapes, identity)
 
 
 class TrainingBatches:
@@ -96,12 +96,14 @@ class TrainingBatches:
     def __init__(
         self,
         batches: grain.DatasetIterator[PairBatch],
+        planned: PlannedBatches,
         shapes: Sequence[BatchShape],
         identity: Mapping[str, str],
     ) -> None:
         self.shapes = tuple(shapes)
         # At exit, grain's destructor runs too late and complains: stop before.
         self._batches = [batches]
+        self._planned = planned
         weakref.finalize(self, _stop, self._batches)
         self._identity = dict(identity)
 
@@ -132,6 +134,14 @@ class TrainingBatches:
                     "data and configuration, or begin in a new run folder."
                 )
         self._batches[0].set_state(dict(state["position"]))
+
+    def describe_last(self) -> list[str]:
+        """Where each pair of the latest batch comes from, for a message.
+
+        Returns:
+            Origin and line, row by row; empty before the first batch.
+        """
+        return self._planned.describe(self._batches[0].get_state())
 
     def close(self) -> None:
         """Stops the thread that prepares batches."""

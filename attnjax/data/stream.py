@@ -84,6 +84,19 @@ class PlannedBatches(grain.IterDataset[PairBatch]):
     def __iter__(self) -> grain.DatasetIterator[PairBatch]:
         return _PlannedIterator(*self._arguments)
 
+    def describe(self, position: Mapping[str, Any]) -> list[str]:
+        """Names the pairs of the batch that ends at a position, by planning it again.
+
+        Args:
+            position: what an iterator's ``get_state`` gave after that batch.
+
+        Returns:
+            Where each pair of this host's rows comes from, row by row.
+        """
+        iterator = _PlannedIterator(*self._arguments)
+        iterator.set_state(position)
+        return iterator.describe_last()
+
 
 class _PlannedIterator(grain.DatasetIterator[PairBatch]):
     def __init__(
@@ -105,6 +118,7 @@ class _PlannedIterator(grain.DatasetIterator[PairBatch]):
         self._window = _Window()
         self._emitted = 0
         self._planned: tuple[Plan, list[IdPair], _Window] | None = None
+        self._numbers: list[int] = []  # of the planned pairs
 
     def __next__(self) -> PairBatch:
         plan, pairs, following = self._planned or self._plan_window()
@@ -130,6 +144,13 @@ class _PlannedIterator(grain.DatasetIterator[PairBatch]):
         self._emitted = int(state["emitted"])
         self._planned = None
 
+    def describe_last(self) -> list[str]:
+        if not self._emitted:
+            return []
+        plan, _, _ = self._planned or self._plan_window()
+        rows = self._share_of(plan.batches[self._emitted - 1])
+        return [self._pairs.describe(self._numbers[n]) for row in rows for n in row]
+
     def _plan_window(self) -> tuple[Plan, list[IdPair], _Window]:
         """Plans the present window; also returns its pairs and the window after it."""
         window, layout = self._window, self._layout
@@ -149,23 +170,27 @@ class _PlannedIterator(grain.DatasetIterator[PairBatch]):
         if window.start == 0 or end == epoch_end:
             seen = end - (epoch_end - len(self._pairs))
             _log_dropped(dropped, seen, layout.shapes[-1])
+        self._numbers = numbers[usable].tolist()
         following = _Window(
             end,
-            tuple(numbers[usable[plan.carried]].tolist()),
+            tuple(self._numbers[number] for number in plan.carried),
             0 if end == epoch_end else dropped,
         )
         self._planned = plan, [pairs[number] for number in usable], following
         return self._planned
 
     def _lay_out(self, batch: PlannedBatch, pairs: list[IdPair]) -> PairBatch:
-        share = batch.shape.rows // self._process_count
-        first = self._process_index * share
         return lay_out_pairs(
-            [[pairs[n] for n in row] for row in batch.rows[first : first + share]],
+            [[pairs[n] for n in row] for row in self._share_of(batch)],
             batch.shape.source_length,
             batch.shape.target_length,
             packed=self._layout.packed,
         )
+
+    def _share_of(self, batch: PlannedBatch) -> list[list[int]]:
+        share = batch.shape.rows // self._process_count
+        first = self._process_index * share
+        return batch.rows[first : first + share]
 
 
 def _log_dropped(dropped: int, seen: int, largest: BatchShape) -> None:

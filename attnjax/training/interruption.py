@@ -95,3 +95,15 @@ def catch_interruption() -> Iterator[Interruption]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def exit_code(name: str) -> int:
+    """What a process that a signal ended exits with: 130 for SIGINT, 143 for SIGTERM.
+
+    Args:
+        name: of the signal.
+
+    Returns:
+        128 and its number, as a shell reports it.
+    """
+    return 128 + signal.Signals[name]

@@ -6,11 +6,11 @@ often the run was interrupted: the resumed run is the unbroken one, bit for bit.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import functools
 import logging
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,24 +21,32 @@ import numpy as np
 import optax
 
 from attnjax.config import TrainingConfig
+from attnjax.training.agreement import StopVote, largest_over_processes
+from attnjax.training.anomalies import Guard, GuardState, pushed, take_verdict
+from attnjax.training.anomaly_report import DivergenceError
 from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.hooks import TRAIN, VALIDATION, Hook, RunStart
-from attnjax.training.interruption import Interruption, catch_interruption
-from attnjax.training.metrics import GRADIENT_NORM, Window, to_floats
+from attnjax.training.interruption import catch_interruption
+from attnjax.training.metrics import (
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    SKIPPED_STEPS,
+    Window,
+    to_floats,
+)
 from attnjax.training.progress import Progress
 from attnjax.training.sharding import Layout, jit_train_step
 from attnjax.training.state import TrainState, init_state
 from attnjax.training.step import make_train_step
-from attnjax.types import BatchIterator, Metrics, Task
+from attnjax.training.watch import GoBackError, Watch
+from attnjax.types import BatchIterator, Task
+
+__all__ = ["DivergenceError", "TrainResult", "train"]
 
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_FOLDER = "checkpoints"
-_STEPS_IN_FLIGHT = 2  # keeps the device busy; more would delay Ctrl-C and the bar
-
-
-class DivergenceError(ArithmeticError):
-    """The loss or its gradient is no number any more."""
+_STEPS_UNDER_WAY = 2  # keeps the device busy; more would delay Ctrl-C and the bar
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +59,7 @@ class TrainResult:
         scores: of the latest validation.
         best_score: the highest score of the run so far, None if there is none.
         best_step: the step of it.
-        interrupted: a signal ended it; the same call again goes on.
+        signal: the name of the one that ended it, None if none did.
         stopped_early: the patience ran out.
         compilations: programs compiled for the train step.
         seconds_to_first_step: from the call to the end of its first update, None if
@@ -63,10 +71,15 @@ class TrainResult:
     scores: dict[str, float]
     best_score: float | None
     best_step: int | None
-    interrupted: bool
+    signal: str | None
     stopped_early: bool
     compilations: int
     seconds_to_first_step: float | None
+
+    @property
+    def interrupted(self) -> bool:
+        """A signal ended it; the same call again goes on."""
+        return self.signal is not None
 
 
 def train(
@@ -82,7 +95,7 @@ def train(
     """Trains to ``config.num_steps``, going on from the run folder's latest checkpoint.
 
     The first Ctrl-C or SIGTERM finishes the step, saves and returns; a second one ends
-    the process at once.
+    the process at once. A bad update (`attnjax.training.anomalies`) is never applied.
 
     Args:
         task: loss and evaluation.
@@ -97,19 +110,35 @@ def train(
         The result.
 
     Raises:
-        DivergenceError: if the loss or its gradient becomes NaN or infinite.
-        ValueError: if the checkpoint does not fit, or `Task.evaluate` gives no score.
+        DivergenceError: if the loss or its gradient becomes NaN, infinite or a spike,
+            and ``config`` does not have it passed over, or too many were.
+        ValueError: if the checkpoint does not fit or is damaged, or `Task.evaluate`
+            gives no score.
+        StorageError: if a checkpoint cannot be saved, and ``config`` does not have
+            training go on, or it was the last one.
     """
     with contextlib.ExitStack() as stack:
         folder = workdir / CHECKPOINT_FOLDER
         interruption = stack.enter_context(catch_interruption())
-        checkpoints = stack.enter_context(Checkpoints(folder, config.keep_checkpoints))
-        run = _Run(task, optimizer, batches, config, checkpoints)
+        vote = StopVote(interruption, largest_over_processes())
+        checkpoints = stack.enter_context(
+            Checkpoints(
+                *(folder, config.keep_checkpoints),
+                damaged=config.damaged_checkpoint,
+                on_save_failure=config.on_save_failure,
+            )
+        )
+        run = _Run(task, optimizer, batches, config, checkpoints, vote)
         run.restore_or_init(optimizer, seed)
         for hook in hooks:
             stack.callback(hook.close)
             hook.start(run.standing())
-        return run.to_the_end(interruption, hooks)
+        while (result := run.to_the_end(hooks)) is None:
+            run.go_back(optimizer, seed)
+            for hook in hooks:
+                hook.close()
+                hook.start(run.standing())
+        return result
 
 
 class _Run:
@@ -122,21 +151,27 @@ class _Run:
         batches: BatchIterator,
         config: TrainingConfig,
         checkpoints: Checkpoints,
+        vote: StopVote,
     ) -> None:
         self._began = time.perf_counter()
         self._task, self._batches, self._config = task, batches, config
-        self._checkpoints = checkpoints
+        self._checkpoints, self._vote = checkpoints, vote
+        self._guard = Guard.of(config)
         self._layout = Layout.over()
         step = make_train_step(
             task,
             optimizer,
             accumulate_steps=config.accumulate_steps,
             ema_decay=config.ema_decay,
+            guard=self._guard,
         )
         self._update = jit_train_step(step, self._layout)
         self._extend = jax.jit(Window.extended)
         self._open_window = jax.jit(Window.of)
-        self._in_flight: collections.deque[Metrics] = collections.deque()
+        self._watch = Watch(
+            *(self._guard, vote, batches, config.accumulate_steps),
+            workdir=checkpoints.folder.parent,
+        )
         self._window: Window | None = None
         self._progress = Progress()
         self._seconds_before = 0.0
@@ -153,40 +188,67 @@ class _Run:
         num_parameters = sum(leaf.size for leaf in jax.tree.leaves(abstract.params))
         logger.info("%s parameters", f"{num_parameters:,}")
         places = self._layout.of_state(abstract)
-        self._saved_step = self._checkpoints.latest_step()
-        if self._saved_step is None:
-            self._state = jax.jit(init, out_shardings=places)(seed)
-            return
         target = jax.tree.map(_placed, abstract, places)
-        self._state, extra = self._checkpoints.restore(self._saved_step, target)
-        self._step = self._saved_step
+        resumed = self._checkpoints.resume(target)
+        if resumed is None:
+            self._saved_step = None
+            self._state = jax.jit(init, out_shardings=places)(seed)
+            self._remember(self._guard.begin())
+            return
+        self._step, self._state, extra = resumed
+        self._remember(self._guard.begin(extra.get("guard")))
+        self._saved_step = self._step
         self._batches.set_state(extra["batches"])
         self._progress = Progress.from_json(extra["progress"])
         self._seconds_before = self._progress.seconds
         if extra["window"] is not None:
-            window = Window.from_json(extra["window"])
+            stored = extra["window"]  # of an older version: nothing was skipped
+            stored = {SKIPPED_STEPS: [0.0, stored[GRADIENT_NORM][1]], **stored}
+            window = Window.from_json(stored)
             self._window = self._layout.place_state(window)
         logger.info("going on from step %d of %s", self._step, self._checkpoints.folder)
+
+    def go_back(self, optimizer: optax.GradientTransformation, seed: int) -> None:
+        """Restores what the last checkpoint holds, but for where the data stand."""
+        position = self._batches.get_state()
+        memory = jax.device_get(self._state.guard)
+        bad_steps = np.asarray(pushed(memory, memory.halted_at))
+        seconds = self._seconds_before
+        del self._state  # room for the restored one
+        self._step, self._window, self._progress = 0, None, Progress()
+        self.restore_or_init(optimizer, seed)
+        self._remember(self._state.guard._replace(bad_steps=bad_steps))
+        self._batches.set_state(position)
+        self._seconds_before = seconds  # time goes on
+
+    def _remember(self, memory: GuardState) -> None:
+        guard = self._layout.place_state(memory)
+        self._state = dataclasses.replace(self._state, guard=guard)
 
     def standing(self) -> RunStart:
         evaluated = self._progress.evaluated_step == self._step
         return RunStart(self._step, self._config.num_steps, self._task.unit, evaluated)
 
-    def to_the_end(
-        self, interruption: Interruption, hooks: Sequence[Hook]
-    ) -> TrainResult:
-        self._evaluate_if_due(interruption, hooks)  # if a signal had put it off
-        while not self._is_done() and not interruption.requested:
-            window = self._do_step()
-            for hook in hooks:
-                hook.step(self._step)
-            if self._is_at(self._config.log_every):
-                self._log(window, hooks)
-            improved = self._evaluate_if_due(interruption, hooks)
-            if improved or self._is_at(self._config.checkpoint_every):
-                self._save()
-        self._save()
-        return self._result(interruption)
+    def to_the_end(self, hooks: Sequence[Hook]) -> TrainResult | None:
+        """Trains on; None if a bad step asks to go back."""
+        try:
+            self._evaluate_if_due(hooks)  # if a signal had put it off
+            while not self._is_done() and self._vote.decided is None:
+                self._do_step_and_what_is_due(hooks)
+            self._save()
+        except GoBackError:
+            return None
+        return self._result()
+
+    def _do_step_and_what_is_due(self, hooks: Sequence[Hook]) -> None:
+        window = self._do_step()
+        for hook in hooks:
+            hook.step(self._step)
+        if self._is_at(self._config.log_every):
+            self._log(window, hooks)
+        improved = self._evaluate_if_due(hooks)
+        if improved or self._is_at(self._config.checkpoint_every):
+            self._save()
 
     def _is_at(self, interval: int) -> bool:
         return self._step % interval == 0 or self._step == self._config.num_steps
@@ -201,24 +263,27 @@ class _Run:
     def _do_step(self) -> Window:
         begin = time.perf_counter()
         compiled_before = self._update.compile_seconds
-        self._state, metrics = self._update(self._state, self._next_batch())
+        position = self._batches.get_state()
+        self._state, measured = self._update(self._state, self._next_batch())
+        metrics, verdict = take_verdict(measured)
         self._step += 1
-        number = np.int32(self._step)
         if self._window is None:
-            window = self._open_window(metrics, number)
+            self._window = self._open_window(metrics)
         else:
-            window = self._extend(self._window, metrics, number)
-        self._window = window
-        self._in_flight.append(metrics)
+            self._window = self._extend(self._window, metrics)
+        self._watch.follow(self._step, verdict, position)
         if self._seconds_to_first_step is None:
             jax.block_until_ready(metrics)
             self._seconds_to_first_step = time.perf_counter() - self._began
             logger.info("first step after %.1f s", self._seconds_to_first_step)
-        if len(self._in_flight) > _STEPS_IN_FLIGHT:
-            jax.block_until_ready(self._in_flight.popleft())
+        window = self._window
+        self._settle(under_way=_STEPS_UNDER_WAY)
         compiling = self._update.compile_seconds - compiled_before
         self._progress.window_seconds += time.perf_counter() - begin - compiling
         return window
+
+    def _settle(self, *, under_way: int = 0) -> None:
+        self._watch.settle(self._state, self._saved_step, under_way=under_way)
 
     def _next_batch(self) -> Any:
         if self._config.accumulate_steps == 1:
@@ -227,13 +292,19 @@ class _Run:
 
     def _log(self, window: Window, hooks: Sequence[Hook]) -> None:
         begin = time.perf_counter()
-        self._require_finite()
+        self._settle()
         metrics = jax.device_get(window.metrics)
         values = to_floats(metrics)
+        values[SKIPPED_STEPS], steps = map(float, metrics[SKIPPED_STEPS])
+        if values[SKIPPED_STEPS] == steps:  # nothing was measured
+            kept = (LEARNING_RATE, SKIPPED_STEPS)
+            values = {k: v if k in kept else math.nan for k, v in values.items()}
+        if self._guard.on_bad_step != "skip":
+            del values[SKIPPED_STEPS]
         seconds = self._progress.window_seconds + time.perf_counter() - begin
         unit = self._task.unit.replace(" ", "_")
         timing = {
-            "steps_per_second": float(metrics[GRADIENT_NORM].count) / seconds,
+            "steps_per_second": steps / seconds,
             f"{unit}_per_second": float(metrics["loss"].count) / seconds,
             "compilations": self._update.compilations,
         }
@@ -256,30 +327,17 @@ class _Run:
         for hook in hooks:
             hook.log(record)
 
-    def _require_finite(self) -> None:
-        bad_step = 0 if self._window is None else int(self._window.first_bad_step)
-        if bad_step:
-            raise DivergenceError(
-                f"the loss or its gradient became NaN or infinite at step {bad_step}; "
-                f"the latest checkpoint in {self._checkpoints.folder} is of step "
-                f"{self._saved_step}. Lower optimizer.schedule.peak, raise "
-                "optimizer.schedule.warmup_steps, set optimizer.clip_norm, or train "
-                "with training.precision='float32'."
-            )
-
-    def _evaluate_if_due(
-        self, interruption: Interruption, hooks: Sequence[Hook]
-    ) -> bool:
+    def _evaluate_if_due(self, hooks: Sequence[Hook]) -> bool:
         """Validates if this step asks for it; returns whether the score is the best."""
         due = self._is_at(self._config.evaluate_every) and self._step > 0
         if not due or self._progress.evaluated_step == self._step:
             return False
-        self._require_finite()
+        self._settle()
         begin = time.perf_counter()
         evaluate = functools.partial(
             self._task.evaluate, self._state.evaluation_variables
         )
-        measured = interruption.attempt(evaluate)
+        measured = self._vote.attempt(evaluate)
         if measured is None:
             return False
         scores = {name: float(value) for name, value in measured.items()}
@@ -298,7 +356,7 @@ class _Run:
     def _save(self) -> None:
         if self._step == self._saved_step:
             return
-        self._require_finite()
+        self._settle()
         self._progress.seconds = (
             self._seconds_before + time.perf_counter() - self._began
         )
@@ -306,18 +364,21 @@ class _Run:
             "batches": dict(self._batches.get_state()),
             "progress": self._progress.to_json(),
             "window": None if self._window is None else self._window.to_json(),
+            "guard": self._state.guard.to_json(),
         }
-        self._checkpoints.save(self._step, self._state, extra)
-        self._saved_step = self._step
+        # Without the guard's memory, which is in `extra`: its size is a setting.
+        bare = dataclasses.replace(self._state, guard=None)
+        if self._checkpoints.save(self._step, bare, extra):
+            self._saved_step = self._step
 
-    def _result(self, interruption: Interruption) -> TrainResult:
+    def _result(self) -> TrainResult:
         return TrainResult(
             state=self._state,
             step=self._step,
             scores=self._progress.scores,
             best_score=self._progress.best_score,
             best_step=self._progress.best_step,
-            interrupted=interruption.requested is not None,
+            signal=self._vote.decided,
             stopped_early=self._out_of_patience(),
             compilations=self._update.compilations,
             seconds_to_first_step=self._seconds_to_first_step,

@@ -17,6 +17,7 @@ from attnjax.types import Array, Metrics, Ratio
 
 LEARNING_RATE = "learning_rate"
 GRADIENT_NORM = "gradient_norm"
+SKIPPED_STEPS = "skipped_steps"  # total: bad steps passed over, count: all steps
 
 
 def add_metrics(left: Metrics, right: Metrics) -> dict[str, Ratio]:
@@ -60,46 +61,35 @@ class Window(NamedTuple):
 
     Attributes:
         metrics: the sums; of the learning rate only the latest value.
-        first_bad_step: int32, the first step whose loss or gradient norm was NaN or
-            infinite, 0 if none was.
     """
 
     metrics: dict[str, Ratio]
-    first_bad_step: Array
 
     @staticmethod
-    def of(metrics: Metrics, step: Array) -> Window:
+    def of(metrics: Metrics) -> Window:
         """A window of one step.
 
         Args:
             metrics: what the step measured.
-            step: int32, the number of that step, 1 for the first.
 
         Returns:
             The window.
         """
-        finite = jnp.isfinite(metrics["loss"].total)
-        finite &= jnp.isfinite(metrics[GRADIENT_NORM].total)
-        return Window(dict(metrics), jnp.where(finite, 0, step).astype(jnp.int32))
+        return Window(dict(metrics))
 
-    def extended(self, metrics: Metrics, step: Array) -> Window:
+    def extended(self, metrics: Metrics) -> Window:
         """The window with one more step.
 
         Args:
             metrics: what the step measured.
-            step: int32, the number of that step.
 
         Returns:
             The longer window.
         """
-        new = Window.of(metrics, step)
-        summed = add_metrics(self.metrics, new.metrics)
+        summed = add_metrics(self.metrics, metrics)
         if LEARNING_RATE in summed:
-            summed[LEARNING_RATE] = new.metrics[LEARNING_RATE]
-        bad = jnp.where(
-            self.first_bad_step > 0, self.first_bad_step, new.first_bad_step
-        )
-        return Window(summed, bad)
+            summed[LEARNING_RATE] = metrics[LEARNING_RATE]
+        return Window(summed)
 
     def to_json(self) -> dict[str, list[float]]:
         """Fetches the sums as JSON values; float32 survives the round trip exactly."""
@@ -108,7 +98,7 @@ class Window(NamedTuple):
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> Window:
-        """Reads what `to_json` stored; the stored steps were all finite.
+        """Reads what `to_json` stored.
 
         Args:
             stored: name to ``[total, count]``.
@@ -120,4 +110,4 @@ class Window(NamedTuple):
             name: Ratio(np.asarray(total, np.float32), np.asarray(count, np.float32))
             for name, (total, count) in stored.items()
         }
-        return Window(metrics, np.asarray(0, np.int32))
+        return Window(metrics)

@@ -273,8 +273,9 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _parse(content: bytes) -> Holder | None:
-    """The holder, None if the file was not written by us: it comes from a run folder
-    and may hold anything, also what would play tricks on a terminal.
+    """The holder, None if we did not write this.
+
+    It comes from a run folder and may hold anything, also tricks on a terminal.
     """
     try:
         holder = Holder(**json.loads(content))

@@ -21,6 +21,7 @@ class TrainState:
         optimizer_state: of the optax transformation.
         rng: the key of the whole run. It is never spent: a step folds its number in.
         ema: float32, the exponential moving average of ``params``; None without one.
+        guard: the memory of `attnjax.training.anomalies.Guard`; None without one.
     """
 
     step: Array
@@ -29,6 +30,7 @@ class TrainState:
     optimizer_state: PyTree
     rng: Array
     ema: PyTree | None = None
+    guard: PyTree | None = None
 
     @property
     def variables(self) -> Variables:

@@ -7,15 +7,17 @@ over all devices, and under `jax.pmap`, where ``axis_name`` says what to sum ove
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from attnjax.training.anomalies import VERDICT, Guard, Verdict
 from attnjax.training.metrics import (
     GRADIENT_NORM,
     LEARNING_RATE,
+    SKIPPED_STEPS,
     add_metrics,
     safe_divisor,
 )
@@ -52,6 +54,8 @@ class TrainStep:
         axis_name: the mapped axis under `jax.pmap`, None under `jax.jit`.
         accumulate_steps: micro-batches per update.
         ema_decay: of the moving average of the weights, None if the state has none.
+        guard: judges every update before it is applied, None if the state has no
+            memory for one.
     """
 
     task: Task
@@ -59,6 +63,7 @@ class TrainStep:
     axis_name: str | None = None
     accumulate_steps: int = 1
     ema_decay: float | None = None
+    guard: Guard | None = None
 
     def __call__(
         self, state: TrainState, batch: PyTree
@@ -155,17 +160,21 @@ class TrainStep:
             gathered: of all micro-batches.
 
         Returns:
-            The state after the update, and its metrics.
+            The state after the update, and its metrics. With a guard, `SKIPPED_STEPS`
+            and under `VERDICT` a `Verdict` are among them; those of a bad step are
+            empty, but for the learning rate.
 
         Raises:
             ValueError: if the state has an average of weights and the step no
-                ``ema_decay``, or the other way round.
+                ``ema_decay``, or a guard's memory and the step no guard, or the other
+                way round.
         """
         gradients, metrics, model_state = gathered
         if self.axis_name is not None:
             gradients, metrics = jax.lax.psum((gradients, metrics), self.axis_name)
             model_state = jax.tree.map(self._mean_over_devices, model_state)
-        divisor = safe_divisor(metrics["loss"].count)
+        loss, count = metrics["loss"]
+        divisor = safe_divisor(count)
         gradients = jax.tree.map(lambda g: g / divisor.astype(g.dtype), gradients)
         updates, optimizer_state = self.optimizer.update(
             gradients, state.optimizer_state, state.params
@@ -180,10 +189,44 @@ class TrainStep:
             ema=self._averaged(state, params),
         )
         metrics = {**metrics, GRADIENT_NORM: _measured(optax.global_norm(gradients))}
-        rate = latest_rate(optimizer_state)
+        loss = loss / divisor
+        new_state, metrics = self._guarded(state, new_state, metrics, loss, gradients)
+        rate = latest_rate(new_state.optimizer_state)
         if rate is not None:
             metrics[LEARNING_RATE] = _measured(rate)
         return new_state, metrics
+
+    def _guarded(
+        self,
+        before: TrainState,
+        after: TrainState,
+        metrics: dict[str, Ratio],
+        loss: Array,
+        gradients: PyTree,
+    ) -> tuple[TrainState, dict[str, Ratio]]:
+        """The update, or what is left of it if the guard finds it bad."""
+        if (self.guard is None) != (before.guard is None):
+            raise ValueError(
+                "a train step with a guard needs a state with its memory, and the "
+                "other way round; give make_train_step(guard=...) and "
+                "state.replace(guard=guard.begin()) alike."
+            )
+        if self.guard is None or before.guard is None:
+            return after, metrics
+        memory, verdict = self.guard.judge(before.guard, after.step, loss, gradients)
+        running = verdict.halted_at == 0
+        good = running & ~verdict.bad
+
+        def kept(new: Array, old: Array) -> Array:
+            return jax.lax.select(good, new, old)
+
+        changed = {
+            name: jax.tree.map(kept, getattr(after, name), getattr(before, name))
+            for name in ("params", "model_state", "optimizer_state", "ema")
+        }
+        step = jax.lax.select(running, after.step, before.step)
+        state = dataclasses.replace(before, step=step, guard=memory, **changed)
+        return state, _without_bad(metrics, verdict, good)
 
     def _averaged(self, state: TrainState, params: PyTree) -> PyTree | None:
         if (self.ema_decay is None) != (state.ema is None):
@@ -210,6 +253,7 @@ def make_train_step(
     axis_name: str | None = None,
     accumulate_steps: int = 1,
     ema_decay: float | None = None,
+    guard: Guard | None = None,
 ) -> TrainStep:
     """The train step of a task; a pure function to be compiled by the caller.
 
@@ -224,11 +268,13 @@ def make_train_step(
             as many batches, of any shapes.
         ema_decay: of the moving average of the weights (`moving_average`), which the
             state then holds; None for none.
+        guard: judges every update; the state then holds its memory
+            (`Guard.begin`). None applies whatever comes.
 
     Returns:
         ``step(state, batch) -> (state, metrics)``.
     """
-    return TrainStep(task, optimizer, axis_name, accumulate_steps, ema_decay)
+    return TrainStep(task, optimizer, axis_name, accumulate_steps, ema_decay, guard)
 
 
 def moving_average(
@@ -257,6 +303,22 @@ def moving_average(
     # 1 - decay is taken in Python: in float32 it would lose three of its digits.
     rate = jnp.maximum(1.0 - decay, 9.0 / (10.0 + step.astype(jnp.float32)))
     return jax.tree.map(lambda old, new: old + rate * (new - old), average, params)
+
+
+def _without_bad(
+    metrics: dict[str, Ratio], verdict: Verdict, good: Array
+) -> dict[str, Any]:
+    """Sums and counts that a bad step adds nothing to."""
+    taken: dict[str, Any] = {
+        name: Ratio(*(jnp.where(good, part, 0) for part in ratio))
+        for name, ratio in metrics.items()
+    }
+    running = verdict.halted_at == 0
+    skipped = running & verdict.bad
+    taken[SKIPPED_STEPS] = Ratio(
+        skipped.astype(jnp.float32), running.astype(jnp.float32)
+    )
+    return {**taken, VERDICT: verdict}
 
 
 def _measured(value: Array) -> Ratio:

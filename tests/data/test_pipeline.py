@@ -118,6 +118,35 @@ def test_resuming_at_any_batch_gives_the_batches_of_the_unbroken_run(
         assert same(expected, resumed)
 
 
+@pytest.mark.parametrize("packing", [False, True])
+def test_the_latest_batch_is_named_pair_by_pair(start, tokenizers, packing):
+    """Pair i is "ni ...", on line i + 1; also from a stored position, on each host."""
+    whole, again, *hosts = (
+        start({"packing": packing}, process_index=n, process_count=count)
+        for n, count in ((0, 1), (0, 1), (0, 2), (1, 2))
+    )
+    assert whole.describe_last() == []
+    for number in range(60):  # over several windows and epochs
+        batch, state = next(whole), whole.get_state()
+        lines = [int(piece[1:]) + 1 for piece in numbers(batch, tokenizers)]
+        expected = [f"numbered, line {line}" for line in lines]
+        named = []
+        for host in hosts:
+            next(host)
+            named += host.describe_last()
+        if number % 7 == 0:
+            assert named == whole.describe_last() == expected
+            assert whole.get_state() == state
+            again.set_state(json.loads(json.dumps(state)))
+            assert again.describe_last() == expected
+    assert same(next(whole), next(start_at(again, state)))
+
+
+def start_at(batches, state):
+    batches.set_state(state)
+    return batches
+
+
 def test_looking_at_the_state_changes_nothing(start):
     looked_at, left_alone = start(), start()
     for expected in take(left_alone, 30):

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from attnjax.training.interruption import catch_interruption
+from attnjax.training.interruption import catch_interruption, exit_code
 
 STUBBORN = """
 import os, signal, time
@@ -78,3 +78,8 @@ def test_outside_the_main_thread_nothing_is_caught():
     thread.start()
     thread.join()
     assert seen == [(None, handler)]
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_exit_codes_are_those_of_a_shell(name, code):
+    assert exit_code(name) == code

@@ -1,5 +1,6 @@
 """A run cut anywhere and taken up again is the unbroken run, bit for bit."""
 
+import json
 import math
 import os
 import signal
@@ -14,6 +15,8 @@ import numpy as np
 import pytest
 
 from attnjax.config import TrainingConfig
+from attnjax.training import loop
+from attnjax.training.anomaly_report import fingerprint
 from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.loop import DivergenceError, train
 from attnjax.training.metrics_log import MetricsLog, read_metrics
@@ -381,21 +384,243 @@ def test_patience_counts_on_over_a_resume(tmp_path, session, linear_task, cut):
         assert checkpoints.best_step() == 2
 
 
-@pytest.mark.parametrize("bad_step", [1, 6, 7])
-def test_a_nan_stops_the_run_and_is_never_saved(
-    tmp_path, session, linear_task, fake_batches, bad_step
-):
+@pytest.fixture
+def poisoned(fake_batches):
+    """Batches of which some are spoilt, by their number from 0 on."""
+
     class Poisoned(fake_batches):
+        def __init__(self, bad, scale=math.nan):
+            super().__init__()
+            self.bad, self.scale = bad, scale
+
         def __next__(self):
             batch = super().__next__()
-            if self.given[-1] == bad_step - 1:
-                batch["outputs"] = np.full_like(batch["outputs"], np.nan)
+            if self.given[-1] in self.bad:
+                batch["outputs"] = np.full_like(batch["outputs"], self.scale)
             return batch
 
-    with pytest.raises(DivergenceError, match=rf"at step {bad_step};.*peak"):
-        session(tmp_path, batches=Poisoned(), checkpoint_every=1, log_every=50)
+        def describe_last(self):
+            return [f"line {self.given[-1]}", "another"]
+
+    return Poisoned
+
+
+@pytest.mark.parametrize("bad_step", [1, 6, 7])
+def test_a_nan_stops_the_run_and_is_never_saved(tmp_path, session, poisoned, bad_step):
+    bad = poisoned([bad_step - 1])
+    with pytest.raises(DivergenceError, match=rf"at step {bad_step};.*peak") as error:
+        session(tmp_path, batches=bad, checkpoint_every=1, log_every=50)
+    assert f"(line {bad_step - 1}, and 1 more)" in str(error.value)
     with Checkpoints(tmp_path / "checkpoints", None) as checkpoints:
         assert checkpoints.latest_step() == (bad_step - 1 or None)
+    told = json.loads((tmp_path / f"anomaly_{bad_step}.json").read_text())
+    assert told["step"] == bad_step
+    assert told["action"] == "stop"
+    assert told["reason"] == "the loss is nan"
+    assert told["first_bad_leaf"] == "params.bias"
+    bad.set_state({"position": bad_step - 1})
+    assert told["batches"] == [
+        {
+            "fingerprint": fingerprint(next(bad)),
+            "lines": [f"line {bad_step - 1}", "another"],
+        }
+    ]
+
+
+def skipping(session, poisoned, workdir, *hooks, bad=(1, 2, 6), **settings):
+    settings = {"on_bad_step": "skip", "max_bad_steps": 4, **settings}
+    return session(workdir, *hooks, batches=poisoned(bad), ema_decay=0.9, **settings)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 6, 7, 8])
+def test_skipped_steps_are_counted_and_resume_bit_for_bit(
+    tmp_path, session, poisoned, cut
+):
+    straight = skipping(session, poisoned, tmp_path / "straight")
+    assert straight.result.step == 11
+    lines = [r for r in read_metrics(tmp_path / "straight") if r["event"] == "train"]
+    assert [line["skipped_steps"] for line in lines] == [2.0, 0.0, 1.0, 0.0]
+    assert all(math.isfinite(line["loss"]) for line in lines)
+    # Rows are counted by the model state: those of bad steps are none of them.
+    good = sum(rows for n, rows in enumerate(_rows()) if n not in (1, 2, 6))
+    assert straight.result.scores["rows"] == good
+    told = sorted(path.name for path in (tmp_path / "straight").glob("anomaly*"))
+    assert told == ["anomaly_2.json", "anomaly_3.json", "anomaly_7.json"]
+    folder = tmp_path / "cut"
+    with pytest.raises(CrashError):
+        skipping(session, poisoned, folder, At([cut], crash))
+    skipping(session, poisoned, folder, At([cut], send(signal.SIGINT)))
+    resumed = skipping(session, poisoned, folder)
+    assert bits(resumed.result.state) == bits(straight.result.state)
+    assert timeless(folder) == timeless(tmp_path / "straight")
+
+
+def test_a_log_line_of_skipped_steps_alone_has_no_loss(tmp_path, session, poisoned):
+    skipping(session, poisoned, tmp_path, bad=(3,), log_every=1, num_steps=5)
+    lines = [r for r in read_metrics(tmp_path) if r["event"] == "train"]
+    assert [line["loss"] is None for line in lines] == [False] * 3 + [True, False]
+    assert [line["skipped_steps"] for line in lines] == [0.0, 0.0, 0.0, 1.0, 0.0]
+    assert lines[3]["learning_rate"] == lines[2]["learning_rate"]
+    assert lines[4]["learning_rate"] > 0
+
+
+@pytest.mark.parametrize("cut", [None, 4])
+def test_one_bad_step_too_many_ends_a_run_that_skips(tmp_path, session, poisoned, cut):
+    settings = {"bad": (1, 2, 5, 8), "max_bad_steps": 2, "bad_steps_within": 6}
+    if cut:
+        stop = At([cut], send(signal.SIGINT))
+        skipping(session, poisoned, tmp_path, stop, **settings)
+    # Step 6 is 4 steps behind the older of two, step 9 would be 6 behind 3.
+    with pytest.raises(DivergenceError, match="at step 6;"):
+        skipping(session, poisoned, tmp_path, **settings)
+    assert json.loads((tmp_path / "anomaly_6.json").read_text())["action"] == "stop"
+    settings["bad"] = (1, 2, 8)
+    result = skipping(session, poisoned, tmp_path / "sparse", **settings).result
+    assert result.step == 11
+
+
+def rolling(session, poisoned, workdir, *hooks, bad=(6,), **settings):
+    settings = {"on_bad_step": "rollback", **settings}
+    return session(workdir, *hooks, batches=poisoned(bad), **settings)
+
+
+@pytest.mark.parametrize("crashed_at", [None, 3, 7, 9])
+@pytest.mark.parametrize(("every", "last"), [(5, 5), (99, 0)])
+def test_a_run_goes_back_and_on_behind_the_bad_batch(
+    tmp_path, session, poisoned, fake_batches, every, last, crashed_at
+):
+    """Batch 6 is bad: up to the last checkpoint as ever, then on with batch 7."""
+    order = [*range(last), *range(7, 20)]
+    settings = {"checkpoint_every": every, "evaluate_every": 11}
+
+    class Ordered(fake_batches):
+        def __next__(self):
+            number, self.position = self.position, order[self.position]
+            batch = super().__next__()
+            self.position = number + 1
+            return batch
+
+    expected = session(tmp_path / "expected", batches=Ordered(), **settings)
+    folder = tmp_path / "run"
+    if crashed_at:
+        with pytest.raises(CrashError):
+            rolling(session, poisoned, folder, At([crashed_at], crash), **settings)
+    found = rolling(session, poisoned, folder, **settings)
+    assert found.result.step == 11
+    assert bits(found.result.state.replace(guard=None)) == bits(
+        expected.result.state.replace(guard=None)
+    )
+    assert found.result.state.guard.bad_steps.tolist() == [0] * 9 + [7]
+    assert timeless(folder) == timeless(tmp_path / "expected")
+    assert found.batches.position == 7 + 11 - last
+    assert json.loads((folder / "anomaly_7.json").read_text())["action"] == "rollback"
+
+
+def test_going_back_without_end_ends(tmp_path, session, poisoned):
+    with pytest.raises(DivergenceError, match=r"at step 6;.*is of step 5"):
+        rolling(session, poisoned, tmp_path, bad=range(6, 999), max_bad_steps=3)
+    with Checkpoints(tmp_path / "checkpoints", None) as checkpoints:
+        assert checkpoints.latest_step() == 5
+
+
+def test_a_second_way_back_leads_past_both(tmp_path, session, poisoned):
+    """Batch 6 as step 7, back to 5, then batch 9 as step 8, and back to 5 again."""
+    found = rolling(session, poisoned, tmp_path, bad=(6, 9), evaluate_every=11)
+    assert found.result.step == 11
+    assert found.result.state.guard.bad_steps.tolist()[-3:] == [0, 7, 8]
+    assert found.batches.position == 10 + 6
+    steps = [r["step"] for r in read_metrics(tmp_path) if r["event"] == "train"]
+    assert steps == [3, 6, 9, 11]
+
+
+def test_a_spike_is_passed_over_if_asked_and_resumes(tmp_path, session, poisoned):
+    settings = {"spike_factor": 20.0, "spike_warmup_steps": 5}
+
+    def run(workdir, *hooks, **settings):
+        batches = poisoned([7], scale=1e4)
+        return session(workdir, *hooks, batches=batches, **settings)
+
+    assert run(tmp_path / "applied").result.step == 11
+    with pytest.raises(DivergenceError, match=r"the gradient norm .* times the usual"):
+        run(tmp_path / "stopped", **settings)
+    settings["on_bad_step"] = "skip"
+    straight = run(tmp_path / "straight", **settings).result
+    assert straight.state.guard.bad_steps.tolist()[-2:] == [0, 8]
+    run(tmp_path / "cut", At([6], send(signal.SIGINT)), **settings)
+    resumed = run(tmp_path / "cut", **settings).result
+    assert bits(resumed.state) == bits(straight.state)
+    late = {**settings, "spike_warmup_steps": 8}
+    assert run(tmp_path / "late", **late).result.state.guard.bad_steps.max() == 0
+
+
+def test_bad_micro_batches_are_all_named(tmp_path, session, poisoned):
+    with pytest.raises(DivergenceError, match="at step 2;"):
+        session(tmp_path, batches=poisoned([3]), accumulate_steps=2)
+    told = json.loads((tmp_path / "anomaly_2.json").read_text())
+    assert [batch["lines"][0] for batch in told["batches"]] == ["line 2", "line 3"]
+
+
+def test_a_checkpoint_from_before_the_guard_is_taken_up(
+    tmp_path, session, unbroken, monkeypatch
+):
+    session(tmp_path, At([5], send(signal.SIGINT)))
+    restore = Checkpoints.restore
+
+    def as_it_was(self, step, target):
+        state, extra = restore(self, step, target)
+        del extra["guard"], extra["window"]["skipped_steps"]
+        return state, extra
+
+    monkeypatch.setattr(Checkpoints, "restore", as_it_was)
+    result = session(tmp_path).result
+    assert bits(result.state.replace(guard=None)) == bits(
+        unbroken[1].result.state.replace(guard=None)
+    )
+    assert timeless(tmp_path) == timeless(unbroken[0])
+
+
+def test_the_guard_is_no_part_of_the_stored_state(unbroken):
+    with Checkpoints(unbroken[0] / "checkpoints", None) as checkpoints:
+        folder = checkpoints.folder / str(checkpoints.latest_step())
+    stored = [path.name for path in folder.rglob("*")]
+    assert not [name for name in stored if "guard" in name]
+
+
+def test_processes_stop_at_the_same_step_though_one_has_the_signal(
+    tmp_path, session, linear_task, monkeypatch
+):
+    """The signal comes within the validation of step 4; the others' would hang."""
+
+    class Slow(linear_task):
+        def evaluate(self, variables):
+            if not self.evaluated:
+                send(signal.SIGTERM)()
+            return super().evaluate(variables)
+
+    ballots = []
+
+    def first(number):
+        ballots.append(number)
+        return number
+
+    monkeypatch.setattr(loop, "largest_over_processes", lambda: first)
+    one = session(tmp_path / "one", task=Slow(noise=0.2))
+    assert ballots == [0] * 4 + [signal.SIGTERM] * (len(ballots) - 4)
+    told = iter(ballots)
+    monkeypatch.setattr(
+        loop, "largest_over_processes", lambda: lambda mine: max(mine, next(told))
+    )
+    other = session(tmp_path / "other")
+    for result, _, task in (one, other):
+        assert result.signal == "SIGTERM"
+        assert result.interrupted
+        assert result.step == 5  # cast and, before it is saved, counted
+        assert len(task.evaluated) == 1
+    assert bits(one.result.state) == bits(other.result.state)
+
+
+def test_a_run_that_nobody_interrupts_has_no_signal(unbroken):
+    assert unbroken[1].result.signal is None
 
 
 def test_a_score_that_evaluation_does_not_give_is_named(tmp_path, session, linear_task):

@@ -1,5 +1,7 @@
 """One update is the same however its rows are spread over devices and batches."""
 
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,10 @@ import numpy as np
 import optax
 import pytest
 
+from attnjax.config import OptimizerConfig
+from attnjax.training.anomalies import Guard, take_verdict
 from attnjax.training.metrics import to_floats
+from attnjax.training.optimizers import make_optimizer
 from attnjax.training.state import init_state
 from attnjax.training.step import make_train_step, moving_average
 from attnjax.types import Ratio
@@ -238,3 +243,119 @@ def test_a_wrong_number_of_micro_batches_is_refused(adam, linear_task, given, fo
     batch = {} if given is None else [{}] * given
     with pytest.raises(ValueError, match=rf"tuple of 2 batches.*got {found}"):
         step.micro_batches(batch)
+
+
+SKIP = Guard(on_bad_step="skip", max_bad_steps=50)
+
+
+def guarded(task, optimizer, guard, **settings):
+    """A step with a guard, compiled, and the state it begins with."""
+    step = make_train_step(task, optimizer, guard=guard, **settings)
+    state = init_state(task, optimizer, 3, with_ema="ema_decay" in settings)
+    return jax.jit(step), state.replace(guard=guard.begin())
+
+
+def poisoned(batch):
+    outputs_bv = batch["outputs"].copy()
+    outputs_bv[2, 1] = np.nan
+    return {**batch, "outputs": outputs_bv, "weights": np.ones_like(batch["weights"])}
+
+
+def state_bits(state, *, but=("guard",)):
+    """All of a state as bytes, under the names of its fields."""
+    state = state.replace(rng=jax.random.key_data(state.rng))
+    return {
+        field.name: [np.asarray(x).tobytes() for x in jax.tree.leaves(value)]
+        for field in dataclasses.fields(state)
+        if field.name not in but and (value := getattr(state, field.name)) is not None
+    }
+
+
+def test_a_guard_changes_no_bit_of_good_steps(linear_task, adam, batch_of):
+    task = linear_task(noise=0.3)
+    step, state = guarded(task, adam, Guard(spike_factor=9.0), ema_decay=0.9)
+    plain = jax.jit(make_train_step(task, adam, ema_decay=0.9))
+    expected = state.replace(guard=None)
+    for seed in range(4):
+        state, measured = step(state, batch_of(8, seed))
+        expected, expected_metrics = plain(expected, batch_of(8, seed))
+        assert state_bits(state) == state_bits(expected)
+        metrics, verdict = take_verdict(measured)
+        found = to_floats(metrics)
+        assert found.pop("skipped_steps") == 0.0
+        assert found == to_floats(expected_metrics)
+        assert verdict.loss == pytest.approx(found["loss"])
+    assert int(state.guard.num_norms) == 4
+
+
+@pytest.mark.parametrize("guard", [Guard(), Guard(on_bad_step="rollback"), SKIP])
+@pytest.mark.parametrize("kind", ["adam", "adamw", "adafactor"])
+def test_a_bad_step_changes_no_bit_of_the_state(linear_task, batch_of, guard, kind):
+    optimizer = make_optimizer(
+        OptimizerConfig(kind=kind, weight_decay=0.1 if kind == "adamw" else 0.0), 100
+    )
+    step, state = guarded(linear_task(), optimizer, guard, ema_decay=0.9)
+    state, _ = step(state, batch_of(8, seed=1))
+    before = state_bits(state, but=("guard", "step"))
+    after, measured = step(state, poisoned(batch_of(8, seed=2)))
+    assert state_bits(after, but=("guard", "step")) == before
+    skips = guard is SKIP
+    assert int(after.step) == 2 if skips else 1
+    metrics, verdict = take_verdict(measured)
+    assert verdict.bad
+    assert np.isnan(verdict.loss)
+    assert np.isnan(verdict.leaf_norms).all()
+    assert float(metrics["loss"].total) == float(metrics["loss"].count) == 0.0
+    assert float(metrics["gradient_norm"].count) == 0.0
+    assert float(metrics["skipped_steps"].total) == float(skips)
+    assert to_floats(metrics)["learning_rate"] > 0.0
+    last, measured = step(after, batch_of(8, seed=3))
+    assert (state_bits(last, but=("guard", "step")) == before) != skips
+    assert float(measured["skipped_steps"].count) == float(skips)
+
+
+def test_a_run_with_bad_batches_is_the_run_without_them(linear_task, adam, batch_of):
+    """Twelve in a row, where `optax.apply_if_finite` would have applied the fourth."""
+    step, state = guarded(linear_task(), adam, SKIP, ema_decay=0.9)
+    good = [batch_of(8, seed) for seed in range(4)]
+    bad = [poisoned(batch_of(8, seed)) for seed in range(12)]
+    expected = state
+    for batch in good:
+        expected, _ = step(expected, batch)
+    for batch in [bad[0], *good[:2], *bad, *good[2:]]:
+        state, _ = step(state, batch)
+    but = ("guard", "step", "ema")  # the average's decay follows the step
+    assert state_bits(state, but=but) == state_bits(expected, but=but)
+    assert np.isfinite(state.ema["kernel"]).all()
+    assert int(state.step) == 17
+    assert int(expected.step) == 4
+    assert float(state.guard.usual_norm) == float(expected.guard.usual_norm)
+
+
+def test_one_bad_micro_batch_or_device_spoils_the_update_everywhere(
+    linear_task, adam, batch_of
+):
+    task, good = linear_task(), batch_of(8, seed=1)
+    step, state = guarded(task, adam, SKIP, accumulate_steps=2)
+    before = state_bits(state, but=("guard", "step"))
+    after, _ = step(state, [good, poisoned(good)])
+    assert state_bits(after, but=("guard", "step")) == before
+    mapped = make_train_step(task, adam, guard=SKIP, axis_name="devices")
+    rows = jax.tree.map(lambda *leaves: np.stack(leaves), good, poisoned(good))
+    after, measured = jax.vmap(mapped, in_axes=(None, 0), axis_name="devices")(
+        state, rows
+    )
+    assert np.asarray(measured["verdict"].bad).tolist() == [True, True]
+    for device in (0, 1):
+        mine = jax.tree.map(lambda leaf, d=device: leaf[d], after)
+        assert state_bits(mine, but=("guard", "step")) == before
+
+
+@pytest.mark.parametrize("guard", [None, Guard()])
+def test_a_guard_without_its_memory_is_refused(linear_task, adam, batch_of, guard):
+    step = make_train_step(linear_task(), adam, guard=guard)
+    state = init_state(linear_task(), adam, 3)
+    if guard is None:
+        state = state.replace(guard=Guard().begin())
+    with pytest.raises(ValueError, match=r"make_train_step\(guard=\.\.\.\)"):
+        step(state, batch_of(8, seed=1))
