@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from attnjax.config import Experiment
+from attnjax.json_files import parse_json, shown
+
+_LARGEST_NUMBER = 1 << 63  # NaN is not less, nor is infinity
 
 
 def to_json(experiment: Experiment) -> str:
@@ -22,11 +25,11 @@ def to_json(experiment: Experiment) -> str:
     return json.dumps(_encode(experiment), indent=2, ensure_ascii=False) + "\n"
 
 
-def from_json(text: str, *, origin: str) -> Experiment:
+def from_json(text: str | bytes, *, origin: str) -> Experiment:
     """Reads what `to_json` wrote.
 
     Args:
-        text: JSON text.
+        text: JSON text, UTF-8 if bytes.
         origin: the file's name, for messages.
 
     Returns:
@@ -35,13 +38,7 @@ def from_json(text: str, *, origin: str) -> Experiment:
     Raises:
         ValueError: the text is no JSON, a field is unknown, missing or of another type.
     """
-    try:
-        value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(
-            f"{origin} is not valid JSON ({error}); it is written by training, so "
-            "restore it from a copy or train anew."
-        ) from error
+    value = parse_json(text, origin=origin)
     try:
         return _decode(value, Experiment, "experiment")
     except ValueError as error:
@@ -68,11 +65,13 @@ def _decode(value: Any, expected: Any, where: str) -> Any:
     if origin is typing.Literal:
         choices = typing.get_args(expected)
         if value not in choices:
-            raise ValueError(f"{where} must be one of {list(choices)}, got {value!r}.")
+            raise ValueError(
+                f"{where} must be one of {list(choices)}, got {shown(value)}."
+            )
         return value
     if origin is tuple:
         if not isinstance(value, list):
-            raise ValueError(f"{where} must be a list, got {value!r}.")
+            raise ValueError(f"{where} must be a list, got {shown(value)}.")
         return tuple(
             _decode(item, typing.get_args(expected)[0], where) for item in value
         )
@@ -80,10 +79,12 @@ def _decode(value: Any, expected: Any, where: str) -> Any:
         return _decode_dataclass(value, expected, where)
     if expected is Path and isinstance(value, str):
         return Path(value)
+    if type(value) in (int, float) and not abs(value) < _LARGEST_NUMBER:
+        raise ValueError(f"{where} must be a number that fits, got {shown(value)}.")
     if expected is float and type(value) is int:
         return float(value)
     if type(value) is not expected:
-        raise ValueError(f"{where} must be a {expected.__name__}, got {value!r}.")
+        raise ValueError(f"{where} must be a {expected.__name__}, got {shown(value)}.")
     return value
 
 
@@ -96,19 +97,19 @@ def _decode_union(value: Any, choices: tuple[Any, ...], where: str) -> Any:
     names = {choice.__name__: choice for choice in choices}
     name = value.get("type") if isinstance(value, dict) else None
     if not isinstance(name, str) or name not in names:
-        raise ValueError(f"{where} must be one of {sorted(names)}, got {name!r}.")
+        raise ValueError(f"{where} must be one of {sorted(names)}, got {shown(name)}.")
     return _decode(value, names[name], where)
 
 
 def _decode_dataclass(value: Any, expected: Any, where: str) -> Any:
     if not isinstance(value, dict) or value.get("type") != expected.__name__:
-        raise ValueError(f"{where} must be a {expected.__name__}, got {value!r:.80}.")
+        raise ValueError(f"{where} must be a {expected.__name__}, got {shown(value)}.")
     field_types = typing.get_type_hints(expected)
     members = {name: member for name, member in value.items() if name != "type"}
     for name in members:
         if name not in field_types:
             raise ValueError(
-                f"{where} has no field {name!r}{_nearest(name, field_types)}."
+                f"{where} has no field {shown(name)}{_nearest(name, field_types)}."
             )
     # A field that came later has as its default what was done before it came.
     required = {
@@ -129,5 +130,5 @@ def _decode_dataclass(value: Any, expected: Any, where: str) -> Any:
 
 
 def _nearest(name: str, names: typing.Iterable[str]) -> str:
-    matches = difflib.get_close_matches(name, list(names), n=1)
+    matches = difflib.get_close_matches(name[:100], list(names), n=1)
     return f"; did you mean {matches[0]!r}?" if matches else "."

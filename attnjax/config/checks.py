@@ -27,3 +27,13 @@ def require_rate(config: object, *names: str) -> None:
             0.0 <= value < 1.0,
             f"{type(config).__name__}.{name} must be in [0, 1), got {value}.",
         )
+
+
+def require_at_most(config: object, most: int, *names: str) -> None:
+    """Raises unless no named field is greater than the bound."""
+    for name in names:
+        value = getattr(config, name)
+        require(
+            value <= most,
+            f"{type(config).__name__}.{name} must be at most {most:,}, got {value:,}.",
+        )

@@ -5,10 +5,19 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from attnjax.config.checks import require, require_positive, require_rate
+from attnjax.config.checks import (
+    require,
+    require_at_most,
+    require_positive,
+    require_rate,
+)
 
 ScorerName = Literal["dot", "scaled_dot", "general", "additive", "concat", "location"]
 AttentionName = Literal["none", ScorerName]
+
+# Far beyond any model; a config that a stranger wrote must not exhaust the memory.
+_MOST_LAYERS = 1_000
+_MOST_UNITS = 1 << 20
 
 MechanismName = Literal[
     "dense",
@@ -65,6 +74,12 @@ class MechanismConfig:
             *("window", "dilation", "block", "rank", "chunk", "top_k", "rounds"),
             *("features", "temperature"),
         )
+        require_at_most(
+            self,
+            _MOST_UNITS,
+            *("window", "dilation", "block", "num_global", "num_random", "rank"),
+            *("stride", "chunk", "clusters", "top_k", "rounds", "features", "rows"),
+        )
         for name in ("num_global", "num_random", "stride", "clusters", "rows"):
             value = getattr(self, name)
             require(value >= 0, f"MechanismConfig.{name} must be 0 or more: {value}.")
@@ -101,6 +116,10 @@ class TransformerConfig:
             self,
             *("width", "num_heads", "feed_forward_width"),
             *("encoder_layers", "decoder_layers", "max_positions"),
+        )
+        require_at_most(self, _MOST_LAYERS, "encoder_layers", "decoder_layers")
+        require_at_most(
+            self, _MOST_UNITS, "width", "feed_forward_width", "max_positions"
         )
         require_rate(self, "dropout", "attention_dropout", "feed_forward_dropout")
         fitting = max(self.num_heads, self.width - self.width % self.num_heads)
@@ -141,6 +160,7 @@ class SelectionConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "top_k", "window", "temperature")
+        require_at_most(self, _MOST_UNITS, "top_k", "window")
         require_rate(self, "baseline_decay")
         require(
             0.0 <= self.soft_rate <= 1.0,
@@ -174,6 +194,13 @@ class RNNConfig:
             self,
             *("embedding_width", "hidden_width", "encoder_layers", "decoder_layers"),
             *("attention_width", "max_source_tokens"),
+        )
+        require_at_most(self, _MOST_LAYERS, "encoder_layers", "decoder_layers")
+        require_at_most(
+            self,
+            _MOST_UNITS,
+            *("embedding_width", "hidden_width", "attention_width"),
+            "max_source_tokens",
         )
         require_rate(self, "dropout")
         require(

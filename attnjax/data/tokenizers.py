@@ -16,6 +16,7 @@ from attnjax.data.sentencepiece_tokenizer import (
 )
 from attnjax.data.symbol_tokenizers import SymbolTokenizer, train_symbols
 from attnjax.data.vocabulary import Tokenizer, TokenizerPair, check_ids
+from attnjax.json_files import parse_json, read_bounded, read_json, shown
 
 __all__ = [
     "Tokenizer",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 _DESCRIPTION = "tokenizer.json"  # kind, and whether there is one vocabulary
+_MOST_BYTES = 1 << 26  # of a vocabulary
 _SENTENCEPIECE_KINDS = ("bpe", "unigram")
 
 
@@ -90,9 +92,20 @@ def load_tokenizers(folder: Path) -> TokenizerPair:
         raise FileNotFoundError(
             f"found no {path}; expected the folder of a run whose training has begun."
         )
-    description = json.loads(path.read_text(encoding="utf-8"))
+    description = _checked(read_json(path), path)
     loaded = [_read(path, description["kind"]) for path in _paths(folder, description)]
     return TokenizerPair(loaded[0], loaded[-1])
+
+
+def _checked(description: Any, path: Path) -> dict[str, Any]:
+    stored = description if isinstance(description, dict) else {}
+    kind, joint = stored.get("kind"), stored.get("joint")
+    if kind not in ("sentencepiece", "word", "char") or not isinstance(joint, bool):
+        raise ValueError(
+            f"{path} must name a kind of tokenizer and whether it is joint, got "
+            f"{shown(description)}; restore it from a copy."
+        )
+    return stored
 
 
 def _sample(texts: Sequence[str], config: TokenizerConfig) -> Iterator[str]:
@@ -108,7 +121,13 @@ def _paths(folder: Path, description: Mapping[str, Any]) -> list[Path]:
 
 
 def _read(path: Path, kind: str) -> Tokenizer:
-    content = path.read_bytes()
+    content = read_bounded(path, most_bytes=_MOST_BYTES)
     if kind == "sentencepiece":
         return SentencePieceTokenizer(content)
-    return SymbolTokenizer(kind, json.loads(content))
+    symbols = parse_json(content, origin=str(path))
+    if not isinstance(symbols, list) or not all(isinstance(s, str) for s in symbols):
+        raise ValueError(
+            f"{path} must be a list of symbols, got {shown(symbols)}; restore it from "
+            "a copy."
+        )
+    return SymbolTokenizer(kind, symbols)

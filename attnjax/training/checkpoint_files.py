@@ -1,35 +1,53 @@
-"""The files of a checkpoint folder: which are whole, and the scores beside them."""
+"""The folders of checkpoints: which are whole, and what becomes of the others."""
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
+
+from attnjax.json_files import read_json
+from attnjax.training.commit import TEMPORARY
+from attnjax.training.manifest import MANIFEST
 
 logger = logging.getLogger(__name__)
 
-TEMPORARY = ".orbax-checkpoint-tmp"  # in the name of a step until it is complete
-_SET_ASIDE = ".incomplete"
+_JSON_FILES = {"_CHECKPOINT_METADATA", "_METADATA", "_sharding", "metadata"}
 _PARTS = ("_CHECKPOINT_METADATA", "state/_METADATA", "extra/metadata")
-_SCORES = "scores.json"
 
 
 def has_all_parts(step_folder: Path) -> bool:
     """Whether a checkpoint was written to its end.
 
+    Its manifest is the last that is written. From before there were manifests, all that
+    a restore reads first must be there.
+
     Args:
         step_folder: of one step.
 
     Returns:
-        True if all that a restore reads first is there.
+        True also for a complete one that lost a file since; `verified` finds that.
     """
-    return all((step_folder / part).exists() for part in _PARTS)
+    parts = all((step_folder / part).exists() for part in _PARTS)
+    return parts or (step_folder / MANIFEST).exists()
+
+
+def require_plain_json(folder: Path) -> None:
+    """Refuses JSON that would exhaust whoever reads it.
+
+    Args:
+        folder: of one checkpoint.
+
+    Raises:
+        ValueError: a file is too large, too deep, or no JSON.
+    """
+    for path in folder.rglob("*"):
+        if path.name in _JSON_FILES or path.parent.name == "array_metadatas":
+            read_json(path)
 
 
 def clear_incomplete(folder: Path) -> None:
-    """Removes half-written checkpoints and sets damaged ones aside, with a warning.
+    """Removes half-written checkpoints and sets incomplete ones aside, with a warning.
 
     Args:
         folder: of all steps; it need not exist.
@@ -44,44 +62,32 @@ def clear_incomplete(folder: Path) -> None:
             )
             shutil.rmtree(path)
         elif path.name.isdecimal() and not has_all_parts(path):
-            _set_aside(path)
+            set_aside(path, "incomplete")
 
 
-def read_scores(folder: Path) -> dict[int, float]:
-    """The scores of checkpoints by step.
+def remove_half_written(folder: Path) -> None:
+    """Removes what a save that failed has left, as far as the disk lets it.
 
     Args:
         folder: of all steps; it need not exist.
-
-    Returns:
-        Step to score, empty if none was ever written.
     """
-    path = folder / _SCORES
-    if not path.exists():
-        return {}
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    return {int(step): float(score) for step, score in stored.items()}
+    for path in folder.glob(f"*{TEMPORARY}"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def write_scores(folder: Path, scores: Mapping[int, float]) -> None:
-    """Replaces the scores, so that a reader never sees half a file.
+def set_aside(path: Path, why: str) -> None:
+    """Gives a checkpoint a name under which nothing restores it, with a warning.
 
     Args:
-        folder: of all steps.
-        scores: step to score.
+        path: of one step.
+        why: ``incomplete`` or ``damaged``; it ends the name.
     """
-    path = folder / _SCORES
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(json.dumps(scores), encoding="utf-8")
-    fresh.replace(path)
-
-
-def _set_aside(path: Path) -> None:
-    aside = path.with_name(path.name + _SET_ASIDE)
+    aside = path.with_name(f"{path.name}.{why}")
     logger.warning(
-        "the checkpoint of step %s in %s is incomplete; it is skipped and moved to %s",
+        "the checkpoint of step %s in %s is %s; it is skipped and moved to %s",
         path.name,
         path.parent,
+        why,
         aside.name,
     )
     if aside.exists():

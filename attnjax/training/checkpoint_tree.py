@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +14,10 @@ import jax.numpy as jnp
 from attnjax.types import PyTree
 
 _LISTED_DIFFERENCES = 20
+_CONTENTS_ERRORS = (
+    *(ArithmeticError, AttributeError, LookupError),
+    *(RecursionError, TypeError, ValueError),
+)
 
 
 class Leaf(NamedTuple):
@@ -102,6 +109,30 @@ def require_fit(path: Path, stored: PyTree, target: PyTree) -> None:
         )
 
 
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turns what Orbax raises over contents that are no checkpoint into a sentence.
+
+    Args:
+        path: of the checkpoint, for the message.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        ValueError: if the body raises any error that such contents cause; too little
+            memory is none of them.
+    """
+    try:
+        yield
+    except _CONTENTS_ERRORS as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"the checkpoint {path} cannot be read ({type(error).__name__}: {reason}); "
+            "restore it from a copy, or use another one."
+        ) from error
+
+
 def abstract_leaf(leaf: Any) -> jax.ShapeDtypeStruct:
     """What to restore and where: as the target says, else on the first device.
 
@@ -114,6 +145,39 @@ def abstract_leaf(leaf: Any) -> jax.ShapeDtypeStruct:
     place = getattr(leaf, "sharding", None)
     place = place or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
+
+
+def present_parts(state: PyTree) -> PyTree:
+    """The fields of a state that are not None, by name.
+
+    Orbax stores that a part is None; without it a new optional part of the state leaves
+    the checkpoints of runs that do not use it as they were.
+
+    Args:
+        state: a dataclass, or any other tree, which stays as it is.
+
+    Returns:
+        What is stored of it.
+    """
+    if not dataclasses.is_dataclass(state) or isinstance(state, type):
+        return state
+    fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def with_parts(target: PyTree, parts: PyTree) -> PyTree:
+    """Puts stored parts back into what they are parts of.
+
+    Args:
+        target: what `present_parts` was given, or its abstract values.
+        parts: what it gave.
+
+    Returns:
+        The target with the values of the parts.
+    """
+    if dataclasses.is_dataclass(target) and not isinstance(target, type):
+        return dataclasses.replace(target, **parts)
+    return parts
 
 
 def _name(entry: object) -> str:

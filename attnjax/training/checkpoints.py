@@ -1,18 +1,18 @@
 """Checkpoints of the training state, a thin and strict interface over Orbax.
 
-Orbax on its own answers False when a step cannot be saved, lets a NaN evict the best
-checkpoint and casts dtypes in silence; here each of these is an error or cannot happen.
+Orbax on its own restores a flipped bit, answers False when a step cannot be saved, lets
+a NaN evict the best checkpoint and casts dtypes in silence; here each of these is an
+error or cannot happen.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import orbax.checkpoint as ocp
@@ -20,11 +20,44 @@ import orbax.checkpoint as ocp
 from attnjax.training.checkpoint_files import (
     clear_incomplete,
     has_all_parts,
-    read_scores,
-    write_scores,
+    remove_half_written,
+    set_aside,
 )
-from attnjax.training.checkpoint_tree import abstract_leaf, require_fit
+from attnjax.training.checkpoint_tree import present_parts
+from attnjax.training.manifest import ANNOUNCEMENT, DamagedCheckpointError
+from attnjax.training.orbax_manager import load, open_manager
+from attnjax.training.processes import verified_for_all, wait_for_all
+from attnjax.training.scores import Scores
+from attnjax.training.storage import (
+    StorageError,
+    require_folder,
+    size_bytes,
+    storage_error,
+)
 from attnjax.types import PyTree
+
+logger = logging.getLogger(__name__)
+
+
+class Restored(NamedTuple):
+    """A checkpoint that was read.
+
+    Attributes:
+        step: of it.
+        state: the structure of the target, with its arrays.
+        extra: the JSON values saved with it.
+    """
+
+    step: int
+    state: PyTree
+    extra: dict[str, Any]
+
+
+class _Writing(NamedTuple):
+    """What is being written, for the message if it fails."""
+
+    what: str
+    needed_bytes: int
 
 
 class Checkpoints:
@@ -37,7 +70,14 @@ class Checkpoints:
         folder: where they lie, one subfolder for each step.
     """
 
-    def __init__(self, folder: Path, keep: int | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        keep: int | None,
+        *,
+        damaged: Literal["previous", "refuse"] = "previous",
+        on_save_failure: Literal["stop", "continue"] = "stop",
+    ) -> None:
         """Opens a folder of checkpoints, to write if ``keep`` is given.
 
         A writer removes what a run that ended while saving left behind, and says so.
@@ -45,26 +85,23 @@ class Checkpoints:
         Args:
             folder: made by a writer if it does not exist.
             keep: how many of the latest to keep; None opens for reading only.
+            damaged: what becomes of a damaged checkpoint where the latest is asked for:
+                the previous one takes its place, with a warning, or it is refused. One
+                that is asked for by number or as the best is refused in any case.
+            on_save_failure: what a full disk or a lost folder means: `save` raises, or
+                logs an error and returns. The last failure is raised by `close`.
         """
         self.folder = folder.absolute()
         self._keep = keep
+        self._when_damaged, self._on_save_failure = damaged, on_save_failure
+        self._writing: _Writing | None = None
+        self._unsaved: StorageError | None = None
         if keep is not None and jax.process_index() == 0:
-            clear_incomplete(self.folder)
-        self._manager = ocp.CheckpointManager(
-            self.folder,
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=_Preserving(self._kept),
-                create=keep is not None,
-                read_only=keep is None,
-            ),
-            item_handlers={
-                "state": ocp.StandardCheckpointHandler(),
-                "extra": ocp.JsonCheckpointHandler(),
-            },
-        )
-        stored = read_scores(self.folder)
-        existing = self.steps()
-        self._scores = {s: score for s, score in stored.items() if s in existing}
+            self._prepare_folder()
+        wait_for_all("checkpoints cleared")
+        self._scores = Scores(self.folder)
+        self._manager = self._open()
+        self._scores.keep(self.steps())
 
     def __enter__(self) -> Checkpoints:
         return self
@@ -75,15 +112,39 @@ class Checkpoints:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except StorageError as failure:
+            if error is None:
+                raise
+            logger.error("%s", failure)  # and what was raised first goes on
 
     def close(self) -> None:
-        """Waits until everything is saved, and closes."""
-        self._manager.close()
+        """Waits until everything is saved, and closes.
+
+        Raises:
+            StorageError: if the last save failed.
+        """
+        try:
+            self.wait()
+            if self._unsaved is not None:
+                raise self._unsaved
+        finally:
+            self._manager.close()
 
     def wait(self) -> None:
-        """Waits until everything is saved; raises what went wrong meanwhile."""
-        self._manager.wait_until_finished()
+        """Waits until everything is saved; tells what went wrong meanwhile.
+
+        Raises:
+            StorageError: if the last save failed, unless training is to continue.
+        """
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:
+            self._fail(error)
+        else:
+            if self._writing is not None:
+                self._writing = self._unsaved = None
 
     def steps(self) -> list[int]:
         """The steps of the complete checkpoints, rising; waits for one under way."""
@@ -97,11 +158,12 @@ class Checkpoints:
 
     def best_step(self) -> int | None:
         """The step of the highest score, the earliest of equals, None without any."""
-        return self._best_of(self.steps())
+        return self._scores.best_of(self.steps())
 
     def scores(self) -> dict[int, float]:
         """The scores by step, rising, of the complete checkpoints that have one."""
-        return {s: self._scores[s] for s in self.steps() if s in self._scores}
+        scores = self._scores.by_step
+        return {step: scores[step] for step in self.steps() if step in scores}
 
     def save(
         self,
@@ -109,7 +171,7 @@ class Checkpoints:
         state: PyTree,
         extra: Mapping[str, Any],
         score: float | None = None,
-    ) -> None:
+    ) -> bool:
         """Saves in the background; the arrays may be donated once this returns.
 
         Args:
@@ -118,11 +180,21 @@ class Checkpoints:
             extra: JSON values, such as the position in the data.
             score: ranks checkpoints, higher is better; None or NaN never ranks.
 
+        Returns:
+            Whether it was begun: False if it failed and training is to continue.
+
         Raises:
             ValueError: if the step is not newer than the newest checkpoint.
             TypeError: if ``extra`` holds something else than JSON values.
-            RuntimeError: if Orbax declines to save, or an earlier save failed.
+            RuntimeError: if the folder is open for reading only.
+            StorageError: if the storage fails, or failed since the save before.
         """
+        if self._keep is None:
+            raise RuntimeError(
+                f"the checkpoint of step {step} was not saved: {self.folder} is open "
+                "for reading only."
+            )
+        self.wait()
         newest = max(self._manager.all_steps(), default=None)
         if newest is not None and step <= newest:
             raise ValueError(
@@ -130,21 +202,14 @@ class Checkpoints:
                 f"{newest} exists; call discard_after({step - 1}) first if training "
                 "went back on purpose."
             )
-        if score is not None:
-            self.set_score(step, score)
         json.dumps(extra)  # fails here and not in a background thread
-        saved = self._manager.save(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(_present_parts(state)),
-                extra=ocp.args.JsonSave(dict(extra)),
-            ),
-        )
-        if not saved:
-            raise RuntimeError(
-                f"the checkpoint of step {step} was not saved in {self.folder}: Orbax "
-                "declined it; is the folder open for reading only?"
-            )
+        self._writing = _Writing(f"the checkpoint of step {step}", size_bytes(state))
+        try:
+            self._begin(step, state, extra, score)
+        except Exception as error:
+            self._fail(error)
+            return False
+        return True
 
     def set_score(self, step: int, score: float) -> None:
         """Ranks a step, also one that is saved already.
@@ -152,12 +217,17 @@ class Checkpoints:
         Args:
             step: of a checkpoint that exists or is about to be saved.
             score: higher is better; a score that is not finite never ranks.
+
+        Raises:
+            StorageError: if it cannot be stored, unless training is to continue; then
+                the next save stores it.
         """
-        if math.isfinite(score):
-            existing = {*self._manager.all_steps(), step}
-            ranked = {**self._scores, step: float(score)}
-            self._scores = {s: ranked[s] for s in sorted(existing & ranked.keys())}
-            self._write_scores()
+        self._rank(step, score)
+        try:
+            self._scores.store()
+        except OSError as error:
+            what = f"the score of step {step}"
+            self._tell(storage_error(error, what, self.folder), error)
 
     def discard_after(self, step: int) -> None:
         """Deletes all checkpoints newer than a step, to go on from that one.
@@ -168,16 +238,16 @@ class Checkpoints:
         self.wait()
         for newer in [s for s in self._manager.all_steps() if s > step]:
             self._manager.delete(newer)
-            self._scores.pop(newer, None)
-        self._write_scores()
+        self._scores.keep(self._manager.all_steps())
+        self._scores.store()
 
     def restore(
         self, step: int | Literal["best"] | None, target: PyTree
     ) -> tuple[PyTree, dict[str, Any]]:
-        """Reads a checkpoint into the structure of a target.
+        """Verifies and reads a checkpoint into the structure of a target.
 
         Args:
-            step: a number, "best", or None for the latest.
+            step: a number, "best", or None for what `resume` goes on from.
             target: arrays or abstract arrays; those with a sharding are placed by it,
                 the others on the first device.
 
@@ -186,22 +256,46 @@ class Checkpoints:
 
         Raises:
             FileNotFoundError: if there is no such checkpoint.
+            DamagedCheckpointError: if a file of it is not as it was saved.
             ValueError: if any leaf is missing, extra, or of another shape or dtype;
                 nothing is cast.
         """
-        number = self._resolve(step)
-        stored = self._manager.item_metadata(number).state.tree
-        require_fit(self.folder / str(number), stored, target)
-        abstract = _present_parts(jax.tree.map(abstract_leaf, target))
-        restored = self._manager.restore(
-            number,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardRestore(abstract), extra=ocp.args.JsonRestore()
-            ),
-        )
-        if dataclasses.is_dataclass(target) and not isinstance(target, type):
-            return dataclasses.replace(target, **restored.state), restored.extra
-        return restored.state, restored.extra
+        if step is None and (found := self.resume(target)) is not None:
+            return found.state, found.extra
+        return self._read(self._resolve(step), target)
+
+    def resume(self, target: PyTree) -> Restored | None:
+        """Verifies and reads the checkpoint to go on from.
+
+        It is the latest; if that is damaged and the policy allows it, the latest that
+        is not. A writer then sets the damaged ones aside.
+
+        Args:
+            target: as for `restore`.
+
+        Returns:
+            The checkpoint, None if there is none.
+
+        Raises:
+            DamagedCheckpointError: if it is damaged and the policy is to refuse it, or
+                if all are damaged: nothing begins anew in silence.
+            ValueError: as `restore`.
+        """
+        steps = self.steps()
+        damaged: list[int] = []
+        for step in reversed(steps):
+            try:
+                state, extra = self._read(step, target)
+            except DamagedCheckpointError as damage:
+                if self._when_damaged == "refuse" or step == steps[0]:
+                    raise
+                logger.warning("%s Going back to the one before it.", damage)
+                damaged.append(step)
+                continue
+            if damaged and self._keep is not None:
+                self._set_aside(damaged)
+            return Restored(step, state, extra)
+        return None
 
     def _resolve(self, step: int | Literal["best"] | None) -> int:
         steps = self.steps()
@@ -227,41 +321,72 @@ class Checkpoints:
             )
         return step
 
-    def _best_of(self, steps: Sequence[int]) -> int | None:
-        ranked = [step for step in sorted(steps) if step in self._scores]
-        return max(ranked, key=self._scores.__getitem__, default=None)
+    def _read(self, step: int, target: PyTree) -> tuple[PyTree, dict[str, Any]]:
+        folder = self.folder / str(step)
+        with verified_for_all(folder, name=folder.name):
+            return load(self._manager, folder, target)
+
+    def _begin(
+        self, step: int, state: PyTree, extra: Mapping[str, Any], score: float | None
+    ) -> None:
+        require_folder(self.folder)
+        if score is not None:
+            self._rank(step, score)
+        self._scores.store()
+        self._manager.save(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardSave(present_parts(state)),
+                extra=ocp.args.JsonSave(dict(extra)),
+            ),
+            custom_metadata=ANNOUNCEMENT,
+            force=True,  # it is newer, and Orbax's own rule would decline in silence
+        )
+
+    def _rank(self, step: int, score: float) -> None:
+        self._scores.rank(step, score)
+        self._scores.keep({*self._manager.all_steps(), step})
+
+    def _fail(self, error: Exception) -> None:
+        """Makes room again after a save that failed, forgets it, and tells of it."""
+        what, needed_bytes = self._writing or _Writing("a checkpoint", 0)
+        failure = storage_error(error, what, self.folder, needed_bytes)
+        self._writing = None
+        if jax.process_count() == 1:  # the others may not know of it yet
+            self._manager.close()
+            remove_half_written(self.folder)
+            self._manager = self._open()
+        self._tell(failure, error)
+
+    def _tell(self, failure: StorageError | None, error: Exception) -> None:
+        """Raises, or logs a fault of the storage if training is to continue."""
+        if failure is None:
+            raise error
+        # Several processes would have to agree on going on without this checkpoint.
+        if self._on_save_failure == "stop" or jax.process_count() > 1:
+            raise failure from error
+        logger.error("%s Training continues without it.", failure)
+        self._unsaved = failure
+
+    def _set_aside(self, steps: Sequence[int]) -> None:
+        self._manager.close()
+        if jax.process_index() == 0:
+            for step in steps:
+                set_aside(self.folder / str(step), "damaged")
+        wait_for_all("checkpoints set aside")
+        self._manager = self._open()
+
+    def _open(self) -> ocp.CheckpointManager:
+        return open_manager(self.folder, None if self._keep is None else self._kept)
+
+    def _prepare_folder(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            clear_incomplete(self.folder)
+        except OSError as error:
+            raise storage_error(error, "checkpoints", self.folder) or error from error
 
     def _kept(self, steps: list[int]) -> set[int]:
         kept = set(steps[-(self._keep or len(steps)) :])
-        best = self._best_of(steps)
+        best = self._scores.best_of(steps)
         return kept if best is None else kept | {best}
-
-    def _write_scores(self) -> None:
-        if jax.process_index() == 0:
-            write_scores(self.folder, self._scores)
-
-
-class _Preserving:
-    """Orbax's question which checkpoints to keep, answered by our own scores."""
-
-    def __init__(self, kept: Callable[[list[int]], set[int]]) -> None:
-        self._kept = kept
-
-    def should_preserve(
-        self, checkpoints: Sequence[Any], *, context: Any
-    ) -> list[bool]:
-        del context
-        kept = self._kept([checkpoint.step for checkpoint in checkpoints])
-        return [checkpoint.step in kept for checkpoint in checkpoints]
-
-
-def _present_parts(state: PyTree) -> PyTree:
-    """The fields of a state that are not None, by name.
-
-    Orbax stores that a part is None; without it a new optional part of the state leaves
-    the checkpoints of runs that do not use it as they were.
-    """
-    if not dataclasses.is_dataclass(state) or isinstance(state, type):
-        return state
-    fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
-    return {name: value for name, value in fields.items() if value is not None}

@@ -10,12 +10,17 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 
-from attnjax.training.checkpoint_files import TEMPORARY
-from attnjax.training.checkpoint_tree import abstract_leaf, require_fit
+from attnjax.training.checkpoint_files import remove_half_written, require_plain_json
+from attnjax.training.checkpoint_tree import abstract_leaf, readable, require_fit
+from attnjax.training.commit import TEMPORARY, ManifestedPath
+from attnjax.training.manifest import ANNOUNCEMENT, MANIFEST
+from attnjax.training.processes import verified_for_all
+from attnjax.training.storage import size_bytes, storage_error
 from attnjax.types import Variables
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -59,22 +64,32 @@ def save_average(
 
     Raises:
         ValueError: if the name is taken, or is no plain name.
+        StorageError: if the storage fails; what was there stays.
     """
     require_new_name(folder, name)
     path = folder.absolute() / name
-    folder.mkdir(parents=True, exist_ok=True)
     description = {
         "steps": list(steps),
         "scores": {str(step): scores[step] for step in steps if step in scores},
     }
-    with _checkpointer() as checkpointer:
-        checkpointer.save(
-            path,
-            args=ocp.args.Composite(
-                variables=ocp.args.StandardSave(variables),
-                description=ocp.args.JsonSave(description),
-            ),
-        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _checkpointer() as checkpointer:
+            checkpointer.save(
+                path,
+                args=ocp.args.Composite(
+                    variables=ocp.args.StandardSave(variables),
+                    description=ocp.args.JsonSave(description),
+                ),
+                custom_metadata=ANNOUNCEMENT,
+            )
+    except Exception as error:
+        what = f"the average {name!r}"
+        failure = storage_error(error, what, folder, size_bytes(variables))
+        remove_half_written(folder)
+        if failure is None:
+            raise
+        raise failure from error
     return path
 
 
@@ -130,25 +145,27 @@ def load_average(
 
     Raises:
         FileNotFoundError: if there is no complete average of that name.
+        DamagedCheckpointError: if a file of it is not as it was saved.
         ValueError: if no name is given and there are several, or if any leaf is
             missing, extra, or of another shape or dtype; nothing is cast.
     """
     name = _resolve(folder, name)
     path = folder.absolute() / name
-    with _checkpointer() as checkpointer:
-        stored = checkpointer.metadata(path).item_metadata.variables.tree
+    abstract = jax.tree.map(abstract_leaf, target)
+    with verified_for_all(path), _checkpointer() as checkpointer:
+        require_plain_json(path)
+        with readable(path):
+            stored = checkpointer.metadata(path).item_metadata.variables.tree
         require_fit(path, stored, target)
-        restored = checkpointer.restore(
-            path,
-            args=ocp.args.Composite(
-                variables=ocp.args.StandardRestore(jax.tree.map(abstract_leaf, target)),
-                description=ocp.args.JsonRestore(),
-            ),
-        )
-    description = restored.description
-    scores = {int(step): score for step, score in description["scores"].items()}
-    average = Average(name=name, steps=tuple(description["steps"]), scores=scores)
-    return restored.variables, average
+        with readable(path):
+            restored = checkpointer.restore(
+                path,
+                args=ocp.args.Composite(
+                    variables=ocp.args.StandardRestore(abstract),
+                    description=ocp.args.JsonRestore(),
+                ),
+            )
+            return restored.variables, _described(name, restored.description)
 
 
 def _checkpointer() -> ocp.Checkpointer:
@@ -156,13 +173,23 @@ def _checkpointer() -> ocp.Checkpointer:
         ocp.CompositeCheckpointHandler(
             variables=ocp.StandardCheckpointHandler(),
             description=ocp.JsonCheckpointHandler(),
-        )
+        ),
+        temporary_path_class=ManifestedPath,
     )
 
 
+def _described(name: str, description: Mapping[str, Any]) -> Average:
+    scores = {int(step): float(score) for step, score in description["scores"].items()}
+    steps = tuple(map(int, description["steps"]))
+    if not steps:
+        raise ValueError("it is the average of nothing")
+    return Average(name=name, steps=steps, scores=scores)
+
+
 def _is_complete(path: Path) -> bool:
+    """Also if it lost a file since; `verified_for_all` finds that."""
     written = all((path / part).exists() for part in _PARTS)
-    return written and TEMPORARY not in path.name
+    return (written or (path / MANIFEST).exists()) and TEMPORARY not in path.name
 
 
 def _resolve(folder: Path, name: str | None) -> str:

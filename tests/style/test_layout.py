@@ -16,6 +16,7 @@ LEVELS = {
     "types": 0,
     "ops": 1,
     "config": 1,
+    "json_files": 1,
     "config_json": 2,
     "layers": 2,
     "data": 2,

@@ -1,5 +1,6 @@
 """What Orbax would do in silence is loud here, and the best is never lost."""
 
+import json
 import logging
 import math
 import shutil
@@ -8,9 +9,12 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
+from attnjax.training import commit
 from attnjax.training.checkpoints import Checkpoints
+from attnjax.training.manifest import DamagedCheckpointError
 from attnjax.training.sharding import Layout
 from attnjax.training.state import init_state
 
@@ -189,8 +193,95 @@ def test_a_half_written_step_is_skipped_with_a_message(saved, caplog):
     assert "never completed" in caplog.text
 
 
+def before_manifests(step_folder):
+    """Makes of a checkpoint what it was in versions that wrote no manifest."""
+    (step_folder / "manifest.json").unlink()
+    metadata = step_folder / "_CHECKPOINT_METADATA"
+    stored = json.loads(metadata.read_text())
+    metadata.write_text(json.dumps({**stored, "custom_metadata": {}}))
+
+
+LOST = ["state/_METADATA", "extra/metadata", "manifest.json", "commit_success.txt"]
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_the_one_before_a_damaged_step_takes_its_place(saved, caplog, lost):
+    (saved / "3" / lost).unlink()
+    with Checkpoints(saved, None) as reader:
+        assert reader.resume(tree()).step == 2
+        assert value_of(reader.restore(None, tree())[0]) == 2.0
+        with pytest.raises(DamagedCheckpointError, match=f"3 is damaged: {lost} is"):
+            reader.restore(3, tree())
+    assert (saved / "3").exists()
+    caplog.clear()
+    with Checkpoints(saved, 9) as checkpoints:
+        found = checkpoints.resume(tree())
+        assert (found.step, value_of(found.state), found.extra["number"]) == (2, 2.0, 2)
+        assert checkpoints.steps() == [1, 2]
+        checkpoints.save(3, tree(33.0), {})
+        assert value_of(checkpoints.restore(None, tree())[0]) == 33.0
+    assert f"{lost} is missing" in caplog.text
+    assert "moved to 3.damaged" in caplog.text
+    assert (saved / "3.damaged").is_dir()
+
+
+def test_a_damaged_step_is_refused_where_that_is_the_policy(saved):
+    (saved / "3/extra/metadata").write_text("{}")
+    with (
+        Checkpoints(saved, 9, damaged="refuse") as checkpoints,
+        pytest.raises(DamagedCheckpointError, match="extra/metadata has 2 bytes"),
+    ):
+        checkpoints.resume(tree())
+    assert (saved / "3").is_dir()
+
+
+def test_where_all_are_damaged_nothing_begins_anew(saved):
+    for step in "123":
+        (saved / step / "extra/metadata").unlink()
+    with (
+        Checkpoints(saved, 9) as checkpoints,
+        pytest.raises(DamagedCheckpointError, match="/1 is damaged"),
+    ):
+        checkpoints.resume(tree())
+    assert all((saved / step).is_dir() for step in "123")
+
+
+def test_the_best_is_not_replaced_by_another_one(tmp_path):
+    save_all(tmp_path, [1.0, 3.0, 2.0], keep=9)
+    (tmp_path / "2/extra/metadata").unlink()
+    with (
+        Checkpoints(tmp_path, None) as checkpoints,
+        pytest.raises(DamagedCheckpointError, match="2 is damaged"),
+    ):
+        checkpoints.restore("best", tree())
+
+
+def test_a_step_under_the_number_of_another_is_damaged(saved):
+    shutil.copytree(saved / "2", saved / "7")
+    with Checkpoints(saved, None) as checkpoints:
+        with pytest.raises(
+            DamagedCheckpointError, match="manifest.json belongs to '2'"
+        ):
+            checkpoints.restore(7, tree())
+        assert checkpoints.resume(tree()).step == 3
+
+
+def test_nothing_to_resume_is_none(tmp_path):
+    with Checkpoints(tmp_path / "checkpoints", 1) as checkpoints:
+        assert checkpoints.resume(tree()) is None
+
+
+def test_a_step_from_before_manifests_is_read_with_a_warning(saved, caplog):
+    before_manifests(saved / "3")
+    with Checkpoints(saved, 9) as checkpoints:
+        assert value_of(checkpoints.restore(3, tree())[0]) == 3.0
+        assert checkpoints.resume(tree()).step == 3
+    assert "3 was saved before attnjax kept digests" in caplog.text
+
+
 @pytest.mark.parametrize("lost", ["state/_METADATA", "extra/metadata", "extra"])
-def test_a_damaged_step_is_skipped_and_set_aside(saved, caplog, lost):
+def test_an_incomplete_step_from_before_manifests_is_set_aside(saved, caplog, lost):
+    before_manifests(saved / "3")
     path = saved / "3" / lost
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     with Checkpoints(saved, None) as reader:
@@ -202,6 +293,47 @@ def test_a_damaged_step_is_skipped_and_set_aside(saved, caplog, lost):
         assert value_of(checkpoints.restore(None, tree())[0]) == 33.0
     assert "3.incomplete" in caplog.text
     assert (saved / "3.incomplete").is_dir()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[" * 99_999, "[]", '{"tree_metadata": 5}', '{"tree_metadata": {"a": 5}}', "\x00"],
+    ids=["deep", "list", "number", "leaf", "nul"],
+)
+def test_what_is_no_checkpoint_inside_is_a_sentence(saved, content):
+    """Without a manifest, or with one by whoever made the folder."""
+    before_manifests(saved / "3")
+    (saved / "3/state/_METADATA").write_text(content)
+    with (
+        Checkpoints(saved, None) as checkpoints,
+        pytest.raises(
+            ValueError, match=f"{saved}/3.*(cannot be read|no.* JSON|not fit)"
+        ),
+    ):
+        checkpoints.restore(3, tree())
+
+
+@pytest.mark.parametrize("failing", ["_METADATA", "manifest"])
+def test_a_save_that_fails_on_the_way_leaves_no_step(saved, monkeypatch, failing):
+    """Whatever is raised in the background comes up at the next call."""
+
+    def fail(*arguments):
+        raise ZeroDivisionError(failing)
+
+    if failing == "manifest":
+        monkeypatch.setattr(commit, "write_manifest", fail)
+    else:
+        monkeypatch.setattr(ocp.StandardCheckpointHandler, "finalize", fail)
+    checkpoints = Checkpoints(saved, 9)
+    checkpoints.save(4, tree(), {})
+    with pytest.raises(ZeroDivisionError, match=failing):
+        checkpoints.steps()
+    monkeypatch.undo()
+    assert checkpoints.steps() == [1, 2, 3]
+    assert sorted(path.name for path in saved.glob("4*")) == []
+    checkpoints.save(4, tree(44.0), {})
+    assert value_of(checkpoints.restore(None, tree())[0]) == 44.0
+    checkpoints.close()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """A stored average comes back bit for bit, or not at all, and disturbs no training."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from attnjax.training.averaging import average_variables, steps_to_average
 from attnjax.training.checkpoints import Checkpoints
+from attnjax.training.manifest import DamagedCheckpointError
 from attnjax.training.sharding import Layout
 from attnjax.training.stored_averages import average_names, load_average, save_average
 
@@ -100,7 +100,7 @@ def test_a_taken_name_is_refused_and_the_average_stays(folder):
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../up", ".hidden", "a b", "é"])
 def test_a_name_that_is_no_plain_name_is_refused(tmp_path, name):
-    with pytest.raises(ValueError, match=r"named by letters.*last-2 would do"):
+    with pytest.raises(ValueError, match=r"named by letters.*last-5 would do"):
         save_average(tmp_path / "averaged", name, variables(), steps=[1, 2], scores={})
     assert not (tmp_path / "averaged").exists()
 
@@ -117,12 +117,47 @@ def test_which_average_is_asked_for(folder, tmp_path):
             load_average(absent, None, variables())
 
 
-@pytest.mark.parametrize("lost", ["variables/_METADATA", "description/metadata"])
-def test_a_damaged_average_is_none(folder, lost):
-    path = folder / "last-2" / lost
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+@pytest.mark.parametrize("lost", ["variables/_METADATA", "manifest.json"])
+def test_a_damaged_average_is_refused_by_the_name_of_the_file(folder, lost):
+    (folder / "last-2" / lost).unlink()
+    with pytest.raises(DamagedCheckpointError, match=f"last-2 is damaged: {lost} is"):
+        load_average(folder, None, variables())
+    assert average_names(folder) == ["last-2"]
+
+
+def test_an_average_may_be_renamed(folder):
+    (folder / "last-2").rename(folder / "final")
+    assert load_average(folder, "final", variables())[1].name == "final"
+
+
+def test_an_average_from_before_manifests_is_read_with_a_warning(folder, caplog):
+    (folder / "last-2/manifest.json").unlink()
+    (folder / "last-2/_CHECKPOINT_METADATA").write_text("{}")
+    assert load_average(folder, "last-2", variables())[1].steps == (4, 6)
+    assert "last-2 was saved before attnjax kept digests" in caplog.text
+    (folder / "last-2/description/metadata").unlink()
     assert average_names(folder) == []
     with pytest.raises(FileNotFoundError, match="no average"):
+        load_average(folder, "last-2", variables())
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        '{"steps": [], "scores": {}}',
+        '{"steps": 5, "scores": {}}',
+        '{"steps": [1e999], "scores": {}}',
+        '{"steps": [1], "scores": {"one": 1}}',
+        '{"steps": [1], "scores": {"1": [1]}}',
+        "[]",
+        "{}",
+    ],
+)
+def test_a_description_that_is_none_is_a_sentence(folder, description):
+    (folder / "last-2/manifest.json").unlink()
+    (folder / "last-2/_CHECKPOINT_METADATA").write_text("{}")
+    (folder / "last-2/description/metadata").write_text(description)
+    with pytest.raises(ValueError, match=r"last-2 cannot be read \(\w+: .*another one"):
         load_average(folder, "last-2", variables())
 
 

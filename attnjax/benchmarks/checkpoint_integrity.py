@@ -1,0 +1,124 @@
+"""What the digests of a checkpoint cost: seconds to restore it with and without them.
+
+    python -m attnjax.benchmarks.checkpoint_integrity --megabytes 500
+
+Both ways are measured in turn, several times, and the medians compared, as a machine is
+never equally fast twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+import tyro
+
+from attnjax.training.checkpoints import Checkpoints
+from attnjax.training.manifest import verified
+from attnjax.training.orbax_manager import load, open_manager
+
+_WIDTH = 1024
+_LARGEST_ROWS = 32_768  # of one array: an embedding
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """What to measure."""
+
+    megabytes: int = 500  # of float32 values, about; random, so that nothing shrinks
+    repeats: int = 5  # of each way
+    folder: Path = Path(tempfile.gettempdir())  # on the disk in question
+
+
+def main() -> None:
+    """Prints one JSON object: seconds, and the share of the verification."""
+    arguments = tyro.cli(Arguments, description=__doc__)
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        measured = measure(Path(folder), arguments.megabytes, arguments.repeats)
+    print(json.dumps(measured))
+
+
+def measure(folder: Path, megabytes: int, repeats: int) -> dict[str, float]:
+    """Saves a checkpoint and restores it both ways.
+
+    Args:
+        folder: an empty one.
+        megabytes: of float32 values, about.
+        repeats: of each way.
+
+    Returns:
+        Medians in seconds, and ``verification_share``: the time that verifying adds, as
+        a share of restoring without it.
+    """
+    state = _state(megabytes)
+    target = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), state)
+    begin = time.perf_counter()
+    with Checkpoints(folder, 1) as checkpoints:
+        checkpoints.save(1, state, {})
+    save_seconds = time.perf_counter() - begin
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    del state
+    manager = open_manager(folder, None)
+
+    def plain() -> None:
+        jax.block_until_ready(load(manager, folder / "1", target)[0])
+
+    def with_digests() -> None:
+        with verified(folder / "1", name="1"):
+            plain()
+
+    def digests_alone() -> None:
+        with verified(folder / "1", name="1"):
+            pass
+
+    ways = (plain, with_digests, digests_alone)
+    for way in ways:
+        way()  # the files are in memory from now on
+    seconds: dict[str, list[float]] = {way.__name__: [] for way in ways}
+    for _ in range(repeats):
+        for way in ways:
+            seconds[way.__name__].append(_seconds(way))
+    manager.close()
+    restore, verifying, digests = map(statistics.median, seconds.values())
+    return {
+        "megabytes": size / 1e6,
+        "cpus": os.cpu_count() or 1,
+        "save_seconds": save_seconds,
+        "restore_seconds": restore,
+        "verified_restore_seconds": verifying,
+        "digests_alone_seconds": digests,
+        "verification_share": verifying / restore - 1.0,
+    }
+
+
+def _state(megabytes: int) -> dict[str, np.ndarray]:
+    """Arrays of a model's sizes: few large ones, many of a few megabytes."""
+    rng = np.random.default_rng(0)
+    rows = math.ceil(megabytes * 1e6 / (4 * _WIDTH))
+    sizes = []
+    while rows:
+        sizes.append(min(rows, _LARGEST_ROWS if len(sizes) < 2 else 2 * _WIDTH))
+        rows -= sizes[-1]
+    return {
+        f"array_{index}": rng.standard_normal((size, _WIDTH), np.float32)
+        for index, size in enumerate(sizes)
+    }
+
+
+def _seconds(way: Callable[[], None]) -> float:
+    begin = time.perf_counter()
+    way()
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()
