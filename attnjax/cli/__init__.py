@@ -28,8 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    for noisy in ("absl", "jax", "orbax", "grain", "sacrebleu"):
+    for noisy in ("jax", "orbax", "grain", "sacrebleu"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
+    # Orbax also prints the traceback of whatever it raises.
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
     try:
         return run(arguments)
     except BrokenPipeError:
