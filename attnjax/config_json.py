@@ -109,7 +109,7 @@ def _decode_dataclass(value: Any, expected: Any, where: str) -> Any:
     for name in members:
         if name not in field_types:
             raise ValueError(
-                f"{where} has no field {shown(name)}{_nearest(name, field_types)}."
+                f"{where} has no field {shown(name)}{_nearest(name, field_types)}"
             )
     # A field that came later has as its default what was done before it came.
     required = {
