@@ -140,7 +140,7 @@ def verified(folder: Path, *, name: str | None = None) -> Iterator[None]:
         return
     _require_same_files(folder, recorded)
     small = [file for file, (size, _) in recorded.items() if size <= _SMALL_BYTES]
-    large = [file for file in recorded if file not in set(small)]
+    large = [file for file, (size, _) in recorded.items() if size > _SMALL_BYTES]
     pool = ThreadPoolExecutor(_THREADS)
     try:
         _require_digests(folder, recorded, _start(pool, folder, recorded, small))
