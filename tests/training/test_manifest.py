@@ -142,6 +142,15 @@ def test_each_block_of_a_large_file_is_verified(large, block):
     assert "large does not have the digest" in damage(large)
 
 
+def test_a_file_of_whole_blocks_that_grew_by_one_is_found(large):
+    path = large / "large"
+    path.write_bytes(path.read_bytes()[:128])
+    write_manifest(large, "8")
+    assert damage(large) is None
+    path.write_bytes(path.read_bytes() + bytes(64))
+    assert "large has 192 bytes, but was saved with 128" in damage(large)
+
+
 def test_blocks_that_changed_places_are_found(large):
     path = large / "large"
     good = path.read_bytes()
