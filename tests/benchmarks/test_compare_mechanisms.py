@@ -1,10 +1,11 @@
 """The comparison's commands are those of the command line, its table honest."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from attnjax import cli
+from attnjax import cli, experiment
 from attnjax.benchmarks import compare_mechanisms as compare
 from attnjax.config import Experiment
 from attnjax.ops.catalog import CATALOG
@@ -15,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("slot", ["encoder", "decoder", "cross"])
 def test_commands_are_accepted_and_change_one_slot_only(slot, monkeypatch):
     seen: list[Experiment] = []
-    monkeypatch.setattr(cli, "_train_experiment", lambda e: seen.append(e) or 0)
+    done = SimpleNamespace(interrupted=False, signal=None)
+    monkeypatch.setattr(experiment, "train", lambda e: seen.append(e) or done)
     arguments = compare.Arguments(config=ROOT / "configs/quickstart.py", slot=slot)
     names = [name for name, line in CATALOG.items() if slot in line.slots]
     for name in names:
@@ -23,10 +25,10 @@ def test_commands_are_accepted_and_change_one_slot_only(slot, monkeypatch):
         assert cli.main(command) == 0
     assert [getattr(e.model, f"{slot}_attention").kind for e in seen] == names
     others = {"encoder", "decoder", "cross"} - {slot}
-    for experiment in seen:
-        assert experiment.training.num_steps == 600
+    for each in seen:
+        assert each.training.num_steps == 600
         for other in others:
-            assert getattr(experiment.model, f"{other}_attention").kind == "dense"
+            assert getattr(each.model, f"{other}_attention").kind == "dense"
 
 
 def test_table_shows_a_failed_run():
