@@ -104,7 +104,7 @@ def _state(megabytes: int) -> dict[str, np.ndarray]:
     """Arrays of a model's sizes: few large ones, many of a few megabytes."""
     rng = np.random.default_rng(0)
     rows = math.ceil(megabytes * 1e6 / (4 * _WIDTH))
-    sizes = []
+    sizes: list[int] = []
     while rows:
         sizes.append(min(rows, _LARGEST_ROWS if len(sizes) < 2 else 2 * _WIDTH))
         rows -= sizes[-1]

@@ -157,25 +157,20 @@ def beam_search(
             constraints=constraints,
             trace=settings.read,
         )
-        ranks = greedy.log_probabilities / settings.divisor(greedy.lengths)
-        bonus, trace = greedy.trace
-        return greedy._replace(scores=ranks + bonus, trace=trace)
+        return _as_beam(greedy, settings)
 
     def advance(progress: _Progress) -> _Progress:
-        logits, next_state = step(progress.state, progress.last.reshape(-1))
-        choosable = constraints.choosable(
-            logits, _joined(progress.live.tokens), progress.position, special
-        )
-        candidates = _extend(progress, logits, choosable, special)
-        reading = split_rows(settings.read(next_state), settings.beam_size)
-        return _advance(progress, candidates, next_state, reading, row_limits, settings)
+        return _advance(step, progress, row_limits, special, settings, constraints)
 
-    end = jax.lax.while_loop(
-        lambda progress: ~jnp.all(progress.done),
-        advance,
-        _start(state, row_limits, special, max_tokens, settings),
-    )
+    start = _start(state, row_limits, special, max_tokens, settings)
+    end = jax.lax.while_loop(lambda p: ~jnp.all(p.done), advance, start)
     return _ranked(end, row_limits, settings)
+
+
+def _as_beam(greedy: Hypotheses, settings: BeamSettings) -> Hypotheses:
+    ranks = greedy.log_probabilities / settings.divisor(greedy.lengths)
+    bonus, trace = greedy.trace
+    return greedy._replace(scores=ranks + bonus, trace=trace)
 
 
 def _start(
@@ -241,14 +236,20 @@ def _extend(
 
 
 def _advance(
+    step: Step,
     progress: _Progress,
-    candidates: _Candidates,
-    next_state: PyTree,
-    reading: _Reading,
     limits: jax.Array,
+    special: SpecialTokens,
     settings: BeamSettings,
+    constraints: Constraints,
 ) -> _Progress:
     """One more token for every live hypothesis."""
+    logits, next_state = step(progress.state, progress.last.reshape(-1))
+    choosable = constraints.choosable(
+        logits, _joined(progress.live.tokens), progress.position, special
+    )
+    candidates = _extend(progress, logits, choosable, special)
+    reading = split_rows(settings.read(next_state), settings.beam_size)
     length = progress.position + 1
     pool = _collect(progress.pool, candidates, reading, length, settings)
     live, beams_bj = _survive(candidates, reading, settings.beam_size)

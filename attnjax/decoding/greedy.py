@@ -61,21 +61,9 @@ def greedy_search(
         choosable_bc = constraints.choosable(
             logits_bc, progress.tokens, progress.position, special
         )
-        best_b1, ids_b1 = best_continuations(logits_bc, 1, special, choosable_bc)
-        # Where every token is impossible, the row ends here, unfinished.
-        alive = _running(progress, row_limits) & ~jnp.isneginf(best_b1[:, 0])
-        last = jnp.where(alive, ids_b1[:, 0], special.pad_id)
-        return _Progress(
-            position=progress.position + 1,
-            last=last,
-            tokens=progress.tokens.at[:, progress.position].set(last),
-            lengths=progress.lengths + alive,
-            log_probabilities=progress.log_probabilities
-            + jnp.where(alive, best_b1[:, 0], 0.0),
-            finished=progress.finished | (alive & (last == special.eos_id)),
-            state=next_state,
-            trace=where_rows(alive, trace(next_state), progress.trace),
-        )
+        best = best_continuations(logits_bc, 1, special, choosable_bc)
+        alive = _running(progress, row_limits)
+        return _advance(progress, alive, best, special, (next_state, trace(next_state)))
 
     end = jax.lax.while_loop(
         lambda progress: jnp.any(_running(progress, row_limits)),
@@ -89,6 +77,32 @@ def greedy_search(
         scores=end.log_probabilities[:, None],
         finished=end.finished[:, None],
         trace=jax.tree.map(lambda leaf: leaf[:, None], end.trace),
+    )
+
+
+def _advance(
+    progress: _Progress,
+    running: jax.Array,
+    best: tuple[jax.Array, jax.Array],
+    special: SpecialTokens,
+    after: tuple[PyTree, PyTree],
+) -> _Progress:
+    """One more token for every running row, and the state and trace after it."""
+    best_b1, ids_b1 = best
+    # Where every token is impossible, the row ends here, unfinished.
+    alive = running & ~jnp.isneginf(best_b1[:, 0])
+    last = jnp.where(alive, ids_b1[:, 0], special.pad_id)
+    state, trace = after
+    return _Progress(
+        position=progress.position + 1,
+        last=last,
+        tokens=progress.tokens.at[:, progress.position].set(last),
+        lengths=progress.lengths + alive,
+        log_probabilities=progress.log_probabilities
+        + jnp.where(alive, best_b1[:, 0], 0.0),
+        finished=progress.finished | (alive & (last == special.eos_id)),
+        state=state,
+        trace=where_rows(alive, trace, progress.trace),
     )
 
 

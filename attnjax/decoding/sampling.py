@@ -110,28 +110,41 @@ def sample_outputs(
         values_nc = log_probabilities(logits_nc, special, choosable_nc)
         now_n = jax.vmap(jax.random.fold_in, (0, None))(rngs_n, progress.position)
         drawn_n = _draw(now_n, values_nc, settings)
-        drawn_value_n = jnp.take_along_axis(values_nc, drawn_n[:, None], axis=1)[:, 0]
-        # Where every token is impossible, the row ends here, unfinished.
-        alive = progress.open & ~jnp.isneginf(drawn_value_n)
-        last = jnp.where(alive, drawn_n, special.pad_id)
-        ended = alive & (last == special.eos_id)
-        position = progress.position + 1
-        return _Progress(
-            position=position,
-            last=last,
-            tokens=progress.tokens.at[:, progress.position].set(last),
-            lengths=progress.lengths + alive,
-            log_probabilities=progress.log_probabilities
-            + jnp.where(alive, drawn_value_n, 0.0),
-            open=alive & ~ended & (position < limits_n),
-            finished=progress.finished | ended,
-            state=next_state,
-            trace=where_rows(alive, settings.trace(next_state), progress.trace),
-        )
+        chosen_n = jnp.take_along_axis(values_nc, drawn_n[:, None], axis=1)[:, 0]
+        after = next_state, settings.trace(next_state)
+        return _advance(progress, (drawn_n, chosen_n), limits_n, special, after)
 
     start = _start(repeat_for_beams(state, num_samples), limits_n, special, settings)
     end = jax.lax.while_loop(lambda progress: jnp.any(progress.open), advance, start)
     return _sorted(end, num_samples)
+
+
+def _advance(
+    progress: _Progress,
+    drawn: tuple[jax.Array, jax.Array],
+    limits: jax.Array,
+    special: SpecialTokens,
+    after: tuple[PyTree, PyTree],
+) -> _Progress:
+    """Appends drawn tokens to the open rows; the state and trace after them."""
+    tokens_n, values_n = drawn
+    # Where every token is impossible, the row ends here, unfinished.
+    alive = progress.open & ~jnp.isneginf(values_n)
+    last = jnp.where(alive, tokens_n, special.pad_id)
+    ended = alive & (last == special.eos_id)
+    position = progress.position + 1
+    state, trace = after
+    return _Progress(
+        position=position,
+        last=last,
+        tokens=progress.tokens.at[:, progress.position].set(last),
+        lengths=progress.lengths + alive,
+        log_probabilities=progress.log_probabilities + jnp.where(alive, values_n, 0.0),
+        open=alive & ~ended & (position < limits),
+        finished=progress.finished | ended,
+        state=state,
+        trace=where_rows(alive, trace, progress.trace),
+    )
 
 
 def _start(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -67,40 +67,47 @@ def search_batch(
     max_tokens = source.ids.shape[1] + config.max_extra_tokens + prefix.shape[1]
     encoded = model.apply(variables, source, train=False, method="encode")
     constants, state = model.apply(variables, encoded, max_tokens, method="begin")
-    outputs = {"beam": config.beam_size, "sampling": config.n_best}
-    num_outputs = outputs.get(config.method, config.num_samples)
-    repeated = repeat_for_beams(constants, num_outputs)
+    repeated = repeat_for_beams(constants, _num_outputs(config))
     if with_attention or config.coverage_penalty:
         state = begin_trace(state, source.valid, max_tokens if with_attention else 0)
         step = traced_step(lambda *given: _look(model, variables, repeated, *given))
     else:
         step = _plain_step(model, variables, repeated)
-    constraints = Constraints(
+    given = step, state, _limits(inputs, config, special)
+    rules: dict[str, Any] = {"special": special, "constraints": _rules(inputs, config)}
+    if config.method == "beam":
+        settings = _beam_settings(config, with_attention)
+        return beam_search(*given, max_tokens=max_tokens, settings=settings, **rules)
+    fold = jax.vmap(jax.random.fold_in, (None, 0))
+    rngs = fold(jax.random.key(config.seed), inputs.seeds)
+    draws = _sampling_settings(config, max_tokens, with_attention)
+    return sample_outputs(*given, rngs, settings=draws, **rules)
+
+
+def _num_outputs(config: DecodingConfig) -> int:
+    """Hypotheses of a row that a search works on at once."""
+    outputs = {"beam": config.beam_size, "sampling": config.n_best}
+    return outputs.get(config.method, config.num_samples)
+
+
+def _rules(inputs: SearchInputs, config: DecodingConfig) -> Constraints:
+    return Constraints(
         min_tokens=config.min_tokens,
         no_repeat_ngram=config.no_repeat_ngram,
-        prefix=prefix if prefix.shape[1] else None,
+        prefix=inputs.prefix if inputs.prefix.shape[1] else None,
     )
-    given = step, state, _limits(inputs, config, special)
-    if config.method == "beam":
-        return beam_search(
-            *given,
-            special=special,
-            max_tokens=max_tokens,
-            settings=_beam_settings(config, with_attention),
-            constraints=constraints,
-        )
-    settings = SamplingSettings(
+
+
+def _sampling_settings(
+    config: DecodingConfig, max_tokens: int, with_attention: bool
+) -> SamplingSettings:
+    return SamplingSettings(
         max_tokens=max_tokens,
-        num_samples=num_outputs,
+        num_samples=_num_outputs(config),
         temperature=config.temperature,
         top_k=config.top_k,
         top_p=config.top_p,
         trace=_history if with_attention else _nothing,
-    )
-    fold = jax.vmap(jax.random.fold_in, (None, 0))
-    rngs = fold(jax.random.key(config.seed), inputs.seeds)
-    return sample_outputs(
-        *given, rngs, special=special, settings=settings, constraints=constraints
     )
 
 
