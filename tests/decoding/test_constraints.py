@@ -10,11 +10,12 @@ import pytest
 from attnjax.decoding.beam import BeamSettings, beam_search
 from attnjax.decoding.constraints import Constraints
 from attnjax.decoding.greedy import greedy_search
+from attnjax.decoding.hypotheses import SpecialTokens
 from attnjax.decoding.sampling import SamplingSettings, sample_outputs
 
 PAD, BOS, EOS = 0, 1, 2
 LIMIT = 7
-PREFIX = [[4, 5, PAD], [3, PAD, PAD]]
+PREFIX = [[4, 5], [3, PAD]]
 SEARCHES = ["greedy", "beam", "sampling"]
 
 
@@ -67,7 +68,7 @@ def test_outputs_have_the_least_length(random_toy, toy, kind):
     model = random_toy(3, end=4.0)  # a model that likes to end at once
     assert min(len(x) for row in outputs(run(toy, kind, model.state)) for x in row) < 4
     found = run(toy, kind, model.state, min_tokens=4)
-    assert min(len(x) for row in outputs(found) for x in row) >= 4
+    assert min(len(x) for row in outputs(found) for x in row) == 4
     log_probabilities_are_the_models(model, found)
 
 
@@ -92,6 +93,29 @@ def test_no_ngram_occurs_twice(random_toy, toy, kind, order):
     log_probabilities_are_the_models(model, found)
 
 
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_repeats_and_nothing_else_are_forbidden(order):
+    # Where padding is also </s>, places that are not filled yet must forbid nothing.
+    special = SpecialTokens(pad_id=EOS, bos_id=BOS, eos_id=EOS)
+    drawn = np.random.default_rng(0).integers(3, 5, (20, LIMIT))
+    choosable = jax.jit(
+        lambda tokens, position: Constraints(no_repeat_ngram=order).choosable(
+            jnp.zeros((20, 5)), tokens, position, special
+        )
+    )
+    for position in range(LIMIT):
+        tokens = np.where(np.arange(LIMIT)[None, :] < position, drawn, EOS)
+        forbidden = np.isneginf(choosable(tokens, position))
+        for row, written in enumerate(drawn[:, :position].tolist()):
+            last = written[position - order + 1 :]
+            expected = {
+                written[start + order - 1]
+                for start in range(position - order + 1)
+                if written[start : start + order - 1] == last
+            }
+            assert set(np.flatnonzero(forbidden[row])) == expected
+
+
 def test_outputs_begin_with_their_prefix(random_toy, toy, kind):
     model = random_toy(1, end=3.0)
     found = run(toy, kind, model.state, jnp.array(PREFIX))
@@ -114,6 +138,23 @@ def test_after_the_prefix_the_search_is_free(random_toy, toy, reference):
         assert outputs(found)[row] == [tokens]
 
 
+def test_a_prefix_may_repeat_itself(random_toy, toy):
+    prefix = jnp.array([[4, 4], [3, 3]])
+    found = run(toy, "greedy", random_toy(1).state, prefix, order=1)
+    assert [row[0][:2] for row in outputs(found)] == prefix.tolist()
+
+
+def test_a_dead_end_is_unfinished(scripted_toy, toy, kind):
+    # Only 3 is possible, and it may not come twice.
+    model = scripted_toy({(): {3: 1.0}, (3,): {3: 1.0}})
+    state = jax.tree.map(lambda leaf: jnp.repeat(leaf, 2, axis=0), model.state)
+    found = run(toy, kind, state, order=1)
+    assert not found.finished.any()
+    assert not np.isnan(np.asarray(found.scores)).any()
+    if kind != "beam":
+        assert {tuple(x) for row in outputs(found) for x in row} == {(3,)}
+
+
 def test_an_empty_prefix_changes_nothing(random_toy, toy, kind):
     model = random_toy(2)
     free = run(toy, kind, model.state)
@@ -122,6 +163,7 @@ def test_an_empty_prefix_changes_nothing(random_toy, toy, kind):
     np.testing.assert_array_equal(free.scores, forced.scores)
 
 
-def test_negative_constraints_are_refused():
-    with pytest.raises(ValueError, match="no_repeat_ngram must be 0 or more"):
-        Constraints(no_repeat_ngram=-1)
+@pytest.mark.parametrize("name", ["min_tokens", "no_repeat_ngram"])
+def test_negative_constraints_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be 0 or more"):
+        Constraints(**{name: -1})

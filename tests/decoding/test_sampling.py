@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +11,15 @@ import pytest
 
 from attnjax.decoding.sampling import SamplingSettings, sample_outputs
 
-EOS = 2
+PAD, BOS, EOS = 0, 1, 2
 LIMIT = 4
 
 
 @functools.partial(jax.jit, static_argnames=("toy", "settings"))
-def draw(toy, state, rngs, settings):
+def draw(toy, state, rngs, settings, limits=None):
+    limits = jnp.full(len(rngs), LIMIT) if limits is None else limits
     return sample_outputs(
-        *(toy.step, state, jnp.full(len(rngs), LIMIT), rngs),
+        *(toy.step, state, limits, rngs),
         special=toy.special,
         settings=settings,
     )
@@ -43,6 +45,15 @@ def test_tokens_come_as_often_as_they_are_probable(scripted_toy, toy):
         assert abs(counts[token] / 4_000 - probability) < 0.03
 
 
+def test_tokens_of_an_output_are_drawn_apart(scripted_toy, toy):
+    even = {3: 0.5, 4: 0.5}
+    model = scripted_toy({(): even, (3,): even, (4,): even})
+    found = draw(toy, model.state, keys(0), settings_of(num_samples=4_000))
+    counts = collections.Counter(map(tuple, found.tokens[0, :, :2].tolist()))
+    for pair in itertools.product((3, 4), repeat=2):
+        assert abs(counts[pair] / 4_000 - 0.25) < 0.03
+
+
 def test_temperature_sharpens(scripted_toy, toy):
     model = scripted_toy({(): {3: 0.5, 4: 0.3, 5: 0.2}})
     settings = settings_of(num_samples=4_000, temperature=0.5)
@@ -53,7 +64,12 @@ def test_temperature_sharpens(scripted_toy, toy):
 
 @pytest.mark.parametrize(
     ("fields", "possible"),
-    [({"top_k": 1}, {3}), ({"top_k": 2}, {3, 4}), ({"top_p": 0.6}, {3, 4})],
+    [
+        ({"top_k": 1}, {3}),
+        ({"top_k": 2}, {3, 4}),
+        ({"top_p": 0.6}, {3, 4}),
+        ({"top_k": 3, "top_p": 0.6}, {3, 4}),
+    ],
 )
 def test_limits_leave_the_most_probable(scripted_toy, toy, fields, possible):
     model = scripted_toy({(): {3: 0.5, 4: 0.3, 5: 0.2}})
@@ -78,10 +94,13 @@ def test_a_row_depends_on_its_own_key_alone(random_toy, toy):
 
 def test_scores_are_log_probabilities_and_fall(random_toy, toy):
     model = random_toy(6, end=1.0)
-    found = draw(toy, model.state, keys(1, 2), settings_of(num_samples=5))
+    limits = LIMIT, 2
+    settings = settings_of(num_samples=5)
+    found = draw(toy, model.state, keys(1, 2), settings, jnp.array(limits))
     for row in range(2):
         for place in range(5):
             tokens = found.tokens[row, place, : found.lengths[row, place]].tolist()
+            assert not {PAD, BOS} & set(tokens)
             assert tokens.count(EOS) == found.finished[row, place]
             np.testing.assert_allclose(
                 found.scores[row, place],
@@ -90,6 +109,9 @@ def test_scores_are_log_probabilities_and_fall(random_toy, toy):
                 atol=1e-5,
             )
         ended = np.asarray(found.finished[row])
+        lengths = np.asarray(found.lengths[row])
+        assert (lengths <= limits[row]).all()
+        assert (lengths[~ended] == limits[row]).all()
         assert ended.tolist() == sorted(ended, reverse=True)
         for group in (ended, ~ended):
             assert (np.diff(np.asarray(found.scores[row])[group]) <= 0).all()

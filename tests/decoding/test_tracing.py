@@ -1,5 +1,7 @@
 """What is remembered of attention follows the beam; coverage ranks."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,10 +9,11 @@ import pytest
 
 from attnjax.decoding.beam import BeamSettings, beam_search
 from attnjax.decoding.ranking import coverage_penalty, length_penalty
+from attnjax.decoding.sampling import SamplingSettings, sample_outputs
 from attnjax.decoding.tracing import begin_trace, coverage_bonus, traced_step
 
 EOS = 2
-LIMIT = 5
+LIMIT, SHORT = 5, 3
 NUM_SOURCES = 3
 VALID = jnp.array([[True, True, True], [True, True, False]])
 
@@ -41,7 +44,7 @@ def expected_attention(tokens):
 @pytest.fixture(scope="module", params=[1, 3])
 def found(request, random_toy, toy):
     """Rows of different limits, so that one stops before the other."""
-    model = random_toy(11, end=0.5)
+    model = random_toy(11, end=-0.5)
 
     @jax.jit
     def search(state):
@@ -54,7 +57,7 @@ def found(request, random_toy, toy):
         return beam_search(
             traced_step(attending(toy.step)),
             begin_trace(state, VALID, LIMIT),
-            jnp.array([LIMIT, 2]),
+            jnp.array([LIMIT, SHORT]),
             special=toy.special,
             max_tokens=LIMIT,
             settings=settings,
@@ -78,12 +81,39 @@ def test_the_history_is_that_of_the_hypothesis(found):
         )
 
 
+def test_a_row_that_stopped_stays(found):
+    tokens, lengths = np.asarray(found.tokens[1]), np.asarray(found.lengths[1])
+    assert (lengths <= SHORT).all()
+    assert (tokens[:, SHORT:] == 0).all()
+    assert not np.asarray(found.finished[1]).all()  # what was live is shown too
+
+
 def test_scores_hold_the_coverage_of_the_hypothesis(found):
     for row, place, tokens in each(found):
         coverage = expected_attention(tokens).sum(0)
         bonus = coverage_penalty(jnp.array(coverage), VALID[row], 0.3)
         rank = found.log_probabilities[row, place] / length_penalty(len(tokens), 0.6)
         np.testing.assert_allclose(found.scores[row, place], rank + bonus, rtol=1e-5)
+
+
+def test_a_sample_keeps_the_coverage_it_ended_with(random_toy, toy):
+    settings = SamplingSettings(
+        max_tokens=LIMIT, num_samples=3, trace=lambda state: state.coverage
+    )
+    found = jax.jit(
+        lambda state: sample_outputs(
+            traced_step(attending(toy.step)),
+            begin_trace(state, VALID),
+            jnp.array([LIMIT, SHORT]),
+            jax.random.split(jax.random.key(0), 2),
+            special=toy.special,
+            settings=settings,
+        )
+    )(random_toy(11, end=-1.0).state)
+    assert len(set(found.lengths[0].tolist())) > 1
+    for row, place, tokens in each(found):
+        coverage = expected_attention(tokens).sum(0)
+        np.testing.assert_allclose(found.trace[row, place], coverage, rtol=1e-5)
 
 
 def test_coverage_is_that_of_wu_et_al():
@@ -94,30 +124,38 @@ def test_coverage_is_that_of_wu_et_al():
     np.testing.assert_allclose(nothing, 0.2 * 3 * np.log(1e-4), rtol=1e-6)
 
 
-def test_coverage_changes_the_best(scripted_toy, toy):
-    # The likelier output looks at the first source word only.
-    model = scripted_toy({(): {3: 0.6, 4: 0.4}})
+@functools.partial(jax.jit, static_argnames="toy")
+def first_token_of_best(toy, state, beta):
+    """Of a model that looks at its second source word once it has read a 4."""
 
     def step(state, tokens):
         logits, state = toy.step(state, tokens)
-        first_only = jnp.array([1.0, 0.0])
-        both = jnp.array([0.0, 1.0])
-        seen = jnp.where((tokens == 4)[:, None], both[None], first_only[None])
-        return logits, state, seen
+        second = jnp.where(tokens == 4, 1.0, 0.0)
+        return logits, state, jnp.stack([1 - second, second], axis=-1)
 
-    def best(beta):
-        found = beam_search(
-            traced_step(step),
-            begin_trace(model.state, jnp.ones((1, 2), bool)),
-            jnp.array([3]),
-            special=toy.special,
-            max_tokens=3,
-            settings=BeamSettings(beam_size=2, bonus=coverage_bonus(beta)),
-        )
-        return found.tokens[0, 0, 0]
+    found = beam_search(
+        traced_step(step),
+        begin_trace(state, jnp.ones((1, 2), bool)),
+        jnp.array([3]),
+        special=toy.special,
+        max_tokens=3,
+        settings=BeamSettings(beam_size=2, bonus=coverage_bonus(beta)),
+    )
+    return found.tokens[0, 0, 0]
 
-    assert best(0.0) == 3
-    assert best(0.2) == 4
+
+def test_coverage_changes_the_best(scripted_toy, toy):
+    # The likelier output looks at the first source word only.
+    model = scripted_toy({(): {3: 0.6, 4: 0.4}})
+    assert first_token_of_best(toy, model.state, 0.0) == 3
+    assert first_token_of_best(toy, model.state, 0.2) == 4
+
+
+def test_goes_on_while_coverage_can_still_rise(scripted_toy, toy):
+    # The output that ends at once is ahead until the other looks at the second word.
+    model = scripted_toy({(): {EOS: 0.5, 4: 0.4, 3: 0.1}})
+    assert first_token_of_best(toy, model.state, 0.0) == EOS
+    assert first_token_of_best(toy, model.state, 0.2) == 4
 
 
 def test_plain_length_penalty_is_a_mean_at_one():

@@ -9,14 +9,19 @@ import pytest
 from attnjax.config import (
     DecodingConfig,
     RNNConfig,
+    SelectionConfig,
     TokenizerConfig,
     TransformerConfig,
 )
 from attnjax.data.parallel import ParallelCorpus
 from attnjax.data.tokenizers import train_tokenizers
+from attnjax.decoding.hypotheses import SpecialTokens
+from attnjax.evaluation.minimum_risk import expected_utilities
 from attnjax.models.ensemble import Ensemble, ensemble_variables
 from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.models.transformer import Transformer
+from attnjax.tasks.outputs import Hypothesis, Translations
+from attnjax.tasks.searching import SearchInputs, search_batch
 from attnjax.tasks.translator import Translator
 from attnjax.types import Tokens
 
@@ -24,6 +29,7 @@ LINES = ["ein Hund", "eine rote Katze", "lang", "der Fluss ist sehr lang", ""]
 CORPUS = ParallelCorpus(LINES, ["a dog", "a red cat", "long", "it is long", ""], "here")
 TOKENIZERS = train_tokenizers(CORPUS, TokenizerConfig(kind="char", vocab_size=40))
 EOS = TOKENIZERS.target.eos_id
+SPECIAL = SpecialTokens(TOKENIZERS.target.pad_id, TOKENIZERS.target.bos_id, EOS)
 BASE = DecodingConfig(
     beam_size=3,
     n_best=3,
@@ -80,7 +86,7 @@ def translator_of(model, **changes):
 @pytest.fixture(
     scope="module",
     params=[
-        {"length_penalty_kind": "plain", "length_penalty": 1.0},
+        {"length_penalty_kind": "plain", "length_penalty": 1.0, "min_tokens": 7},
         {"coverage_penalty": 0.4},
         {"method": "sampling"},
         {"beam_size": 1, "n_best": 1, "no_repeat_ngram": 2, "coverage_penalty": 0.4},
@@ -129,7 +135,8 @@ def test_the_attention_of_the_search_is_that_of_forced_decoding(searched, variab
 
 def test_outputs_are_sorted_and_end_once(searched):
     translator, found = searched
-    assert found.texts[-1] == ""
+    order = translator.config.no_repeat_ngram
+    assert found.n_best[-1] == [Hypothesis()]
     for hypotheses in found.n_best[:-1]:
         assert 0 < len(hypotheses) <= translator.config.n_best
         ended = [each.finished for each in hypotheses]
@@ -140,6 +147,10 @@ def test_outputs_are_sorted_and_end_once(searched):
         for each in hypotheses:
             assert each.ids.count(EOS) == each.finished
             assert not each.finished or each.ids[-1] == EOS
+            assert len(each.ids) >= translator.config.min_tokens
+            if order:
+                grams = list(zip(*(each.ids[i:] for i in range(order)), strict=False))
+                assert len(grams) == len(set(grams))
             assert "<pad>" not in each.text
             assert "<s>" not in each.text
 
@@ -163,26 +174,99 @@ def test_the_best_is_the_same_for_every_n_best(model, variables):
 
 
 def test_outputs_begin_with_their_prefix(model, variables):
-    prefixes = ["a d", "", "lo", "it", "x"]
-    found = translator_of(model).translate(variables, LINES, prefixes=prefixes)
-    for prefix, hypotheses in zip(prefixes[:4], found.n_best, strict=False):
+    # An empty line comes first, and one prefix is longer than its line's output may be.
+    lines = ["", *LINES[:4]]
+    prefixes = ["x", "a d", "", "it is a red dog", "it"]
+    found = translator_of(model).translate(variables, lines, prefixes=prefixes)
+    assert found.texts[0] == ""
+    for prefix, hypotheses in zip(prefixes[1:], found.n_best[1:], strict=True):
         for hypothesis in hypotheses:
             assert hypothesis.text.startswith(prefix)
-    free = translator_of(model).translate(variables, LINES)
-    assert found.ids[1] == free.ids[1]
+    free = translator_of(model).translate(variables, lines)
+    assert found.ids[2] == free.ids[2]
     with pytest.raises(ValueError, match="got 1 prefixes for 5 lines"):
         translator_of(model).translate(variables, LINES, prefixes=["a"])
 
 
-def test_least_risk_is_one_of_the_samples_and_the_most_alike(model, variables):
-    samples = translator_of(model, method="sampling", n_best=5)
+@pytest.mark.parametrize("utility", ["chrf", "bleu"])
+def test_least_risk_is_the_most_alike_of_the_samples(model, variables, utility):
+    # Sure enough that some samples are drawn twice.
+    settings = {"temperature": 0.4, "risk_utility": utility}
+    samples = translator_of(model, method="sampling", n_best=5, **settings)
     drawn = samples.translate(variables, LINES)
-    chosen = translator_of(model, method="mbr", n_best=2).translate(variables, LINES)
-    for hypotheses, candidates in zip(chosen.n_best, drawn.n_best, strict=True):
-        texts = [candidate.text for candidate in candidates]
-        assert all(hypothesis.text in texts for hypothesis in hypotheses)
-        scores = [hypothesis.score for hypothesis in hypotheses]
-        assert scores == sorted(scores, reverse=True)
+    chosen = translator_of(model, method="mbr", n_best=2, **settings)
+    n_best = chosen.translate(variables, LINES).n_best
+    assert any(len({each.text for each in row}) < len(row) for row in drawn.n_best)
+    for hypotheses, candidates in zip(n_best[:-1], drawn.n_best[:-1], strict=True):
+        texts = list(dict.fromkeys(candidate.text for candidate in candidates))
+        likeness = expected_utilities(
+            texts,
+            [sum(each.text == text for each in candidates) for text in texts],
+            utility=utility,
+            target_language="en",
+        )
+        expected = dict(zip(texts, likeness, strict=True))
+        assert [each.score for each in hypotheses] == pytest.approx(
+            sorted(expected.values(), reverse=True)[:2]
+        )
+        for each in hypotheses:
+            assert each.score == pytest.approx(expected[each.text])
+
+
+def test_of_samples_with_one_text_the_most_probable_is_kept():
+    samples = [
+        Hypothesis(text=text, ids=[number], log_probability=-float(number))
+        for number, text in enumerate(["a dog", "a cat", "a dog"], start=1)
+    ]
+    kept = translator_of(MODELS["rnn"], method="mbr")._least_risk(samples)
+    assert [each.ids for each in kept] == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"top_k": 1}, {"top_k": 0, "top_p": 1e-6}, {"top_k": 0, "temperature": 1e-4}],
+    ids=lambda fields: [*fields][-1],
+)
+def test_samples_of_the_most_probable_tokens_are_greedy(fields):
+    model = MODELS["rnn"]
+    variables = random_variables(model)
+    greedy = translator_of(model, beam_size=1, n_best=1).translate(variables, LINES)
+    sure = translator_of(model, method="sampling", n_best=2, **fields)
+    for hypotheses, ids in zip(
+        sure.translate(variables, LINES).n_best[:-1], greedy.ids[:-1], strict=True
+    ):
+        assert [each.ids for each in hypotheses] == [ids, ids]
+
+
+def test_rows_of_filler_stay_empty():
+    model = MODELS["rnn"]
+    end = TOKENIZERS.source.eos_id
+    ids = np.array([[5, 6, 7, end], [end, 0, 0, 0]], np.int32)
+    found = search_batch(
+        model,
+        SPECIAL,
+        BASE,
+        random_variables(model),
+        SearchInputs(
+            Tokens(ids, np.array([[1, 1, 1, 1], [1, 0, 0, 0]], bool)),
+            np.zeros((2, 0), np.int32),
+            np.zeros(2, np.uint32),
+        ),
+        with_attention=False,
+    )
+    assert (np.asarray(found.lengths) > 0).tolist() == [[True] * 3, [False] * 3]
+
+
+def test_totals_are_those_of_the_best():
+    short = Hypothesis(text="a long text", ids=[5, 6, 7, EOS])
+    cut = Hypothesis(text="a", ids=[5], finished=False)
+    found = Translations(
+        n_best=[[short, cut], [cut, short, short], [Hypothesis()]],
+        num_cut=0,
+        seconds=1.0,
+    )
+    assert found.texts == ["a long text", "a", ""]
+    assert (found.num_tokens, found.num_unfinished) == (5, 1)
 
 
 def test_an_ensemble_of_a_model_with_itself_is_the_model(model, variables):
@@ -205,10 +289,22 @@ def test_an_ensemble_has_the_mean_probability_of_its_members():
         return [np.exp(score.token_log_probabilities) for score in scores]
 
     apart = [probabilities(*each) for each in zip(models, members, strict=True)]
-    joint = probabilities(Ensemble(models), ensemble_variables(members))
+    ensemble = Ensemble(models)
+    joint = probabilities(ensemble, ensemble_variables(members))
     for number in range(2):
         mean = (apart[0][number] + apart[1][number]) / 2
         np.testing.assert_allclose(joint[number], mean, rtol=1e-4)
+    example = Tokens(np.ones((1, 2), np.int32), np.ones((1, 2), bool))
+    decoded = jax.eval_shape(
+        lambda: ensemble.apply(
+            ensemble_variables(members), example, example, train=False
+        )
+    )
+    names = ["layer_0/cross", "layer_1/cross"]
+    assert sorted(name for name in decoded.attention if name.endswith("cross")) == [
+        *(f"member_0/decoder/{name}" for name in names),
+        "member_1/decoder/cross",
+    ]
 
 
 def test_a_model_without_attention_refuses_a_coverage_penalty():
@@ -234,3 +330,25 @@ def test_a_model_without_attention_refuses_a_coverage_penalty():
 def test_impossible_configs_are_refused(fields, named):
     with pytest.raises(ValueError, match=named):
         dataclasses.replace(BASE, **fields)
+
+
+@pytest.mark.parametrize("kind", ["top_k", "local_m", "local_p", "hard", "gumbel"])
+def test_every_selection_of_keys_can_be_searched(kind):
+    selection = SelectionConfig(kind=kind, window=2, top_k=2)
+    model = RNNSeq2Seq(
+        RNNConfig(
+            embedding_width=12, hidden_width=14, attention_width=8, selection=selection
+        ),
+        *SIZES,
+    )
+    variables = random_variables(model)
+    translator = translator_of(model, n_best=2, coverage_penalty=0.2)
+    found = translator.translate(variables, LINES[:2], with_attention=True)
+    (hypotheses, _) = found.n_best
+    ids = [hypothesis.ids for hypothesis in hypotheses]
+    forced = translator.score(variables, LINES[:1] * len(ids), ids)
+    for score, hypothesis in zip(forced, hypotheses, strict=True):
+        np.testing.assert_allclose(score.score, hypothesis.score, rtol=1e-4)
+        totals = hypothesis.attention.sum(-1)  # below 1 under local-p's Gaussian
+        assert (totals < 1.0001).all()
+        assert kind == "local_p" or (totals > 0.9999).all()
