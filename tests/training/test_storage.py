@@ -65,7 +65,10 @@ def test_a_folder_that_has_gone_is_the_reason_whatever_the_error(tmp_path):
 
 @pytest.mark.parametrize(
     "error",
-    [ValueError("step 3 exists"), TypeError("no array"), OSError("?"), KeyError(28)],
+    [
+        *(ValueError("step 3 exists"), TypeError("no array"), OSError("?")),
+        *(KeyError(28), FileExistsError(errno.EEXIST, "x"), ValueError("OS error 28")),
+    ],
 )
 def test_what_is_no_fault_of_the_storage_is_not_called_one(tmp_path, error):
     assert storage_error(error, "the checkpoint", tmp_path) is None
