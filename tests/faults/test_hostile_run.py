@@ -162,6 +162,9 @@ def test_a_manifest_is_not_needed_to_survive_what_it_vouches_for(run):
     for text in ("[" * 99_999, DEEP, "null", "[1", "7"):
         (step / "extra/metadata").write_text(text)
         assert str(step) in refusal(run, open_run)
+    with (step / "extra/metadata").open("wb") as file:
+        file.truncate(100_000_000)
+    assert "extra/metadata has 100,000,000 bytes" in refusal(run, open_run)
     (step / "extra/metadata").write_text(good)
     assert open_run(run).step == 600
 

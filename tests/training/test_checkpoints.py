@@ -313,6 +313,21 @@ def test_what_is_no_checkpoint_inside_is_a_sentence(saved, content):
         checkpoints.restore(3, tree())
 
 
+@pytest.mark.parametrize("content", ["[]", "[" * 99_999, '{"metrics": 7}', "\xff"])
+def test_damaged_metadata_of_a_step_hides_no_other_step(saved, content):
+    (saved / "3/_CHECKPOINT_METADATA").write_text(content)
+    with Checkpoints(saved, None) as reader:
+        assert reader.resume(tree()).step == 2
+    with Checkpoints(saved, 9) as checkpoints:
+        assert checkpoints.resume(tree()).step == 2
+        checkpoints.save(3, tree(), {})
+
+
+def test_a_step_has_one_manifest_of_all_its_files(saved):
+    found = [path.relative_to(saved) for path in saved.rglob("manifest.json")]
+    assert sorted(map(str, found)) == [f"{step}/manifest.json" for step in (1, 2, 3)]
+
+
 @pytest.mark.parametrize("failing", ["_METADATA", "manifest"])
 def test_a_save_that_fails_on_the_way_leaves_no_step(saved, monkeypatch, failing):
     """Whatever is raised in the background comes up at the next call."""

@@ -1,5 +1,6 @@
 """What a run does when it cannot save, and when what it saved is damaged."""
 
+import logging
 import time
 
 import chex
@@ -96,13 +97,32 @@ def test_a_run_whose_last_save_failed_has_not_ended_well(run, disk):
         run(After(5, disk.take), on_save_failure="continue")
 
 
-def test_a_failure_to_save_hides_no_other_one(run, disk):
+def test_a_save_that_failed_is_tried_again_at_the_end(run, disk, tmp_path):
+    class Repair(logging.Handler):
+        def emit(self, record):
+            disk.put_back()
+
+    repair = Repair(logging.ERROR)
+    logging.getLogger("attnjax.training.checkpoints").addHandler(repair)
+    try:
+        result = run(After(7, disk.take), on_save_failure="continue")
+    finally:
+        logging.getLogger("attnjax.training.checkpoints").removeHandler(repair)
+    assert result.step == 8
+    with Checkpoints(tmp_path / "run/checkpoints", None) as checkpoints:
+        assert checkpoints.latest_step() == 8
+
+
+def test_a_failure_to_save_hides_no_other_one(run, disk, caplog):
     def fail():
-        disk.take()
         raise ZeroDivisionError
 
+    hooks = [After(5, disk.take), After(7, fail)]
     with pytest.raises(ZeroDivisionError):
-        run(After(5, fail), on_save_failure="continue")
+        run(*hooks, on_save_failure="continue")
+    errors = [each for each in caplog.records if each.levelname == "ERROR"]
+    told = [each for each in errors if "of step 6 could not" in each.getMessage()]
+    assert len(told) == 2  # when it failed, and when the run ended
 
 
 def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before(

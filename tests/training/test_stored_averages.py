@@ -1,6 +1,7 @@
 """A stored average comes back bit for bit, or not at all, and disturbs no training."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,6 +123,12 @@ def test_a_damaged_average_is_refused_by_the_name_of_the_file(folder, lost):
     (folder / "last-2" / lost).unlink()
     with pytest.raises(DamagedCheckpointError, match=f"last-2 is damaged: {lost} is"):
         load_average(folder, None, variables())
+    assert average_names(folder) == ["last-2"]
+
+
+def test_a_folder_of_another_kind_of_name_is_no_average(folder):
+    for name in (".hidden", "a b", "é", "last-2~", "-x"):
+        shutil.copytree(folder / "last-2", folder / name)
     assert average_names(folder) == ["last-2"]
 
 
