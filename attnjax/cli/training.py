@@ -9,6 +9,8 @@ from pathlib import Path
 
 from attnjax.cli.devices import prepare_devices
 from attnjax.config import Experiment
+from attnjax.training.interruption import exit_code
+from attnjax.training.run_lock import require_free
 
 _DRY_RUN = (
     "\n\n--dry-run: compile the step, print parameters, memory and operations, and "
@@ -46,6 +48,8 @@ def train(config: Path | None, overrides: list[str], *, dry_run: bool) -> int:
         default=default,
         args=overrides,
     )
+    if not dry_run:
+        require_free(experiment.workdir)  # so soon because loading JAX takes seconds
     prepare_devices()
     from attnjax import experiment as library
 
@@ -58,7 +62,7 @@ def train(config: Path | None, overrides: list[str], *, dry_run: bool) -> int:
         print(f"{'':28}{rows} rows of {source} source and {target} target tokens)")
         return 0
     result = library.train(experiment)
-    return INTERRUPTED if result.interrupted else 0
+    return exit_code(result.signal) if result.signal else 0
 
 
 def read_experiment(config: Path) -> Experiment:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from attnjax.cli.devices import prepare_devices
-from attnjax.cli.streams import line_blocks
 from attnjax.config import DecodingConfig
 
 
@@ -34,6 +33,7 @@ def translate(options: argparse.Namespace) -> int:
     """Translates lines as they come."""
     prefixes = _read(options.prefixes) if options.prefixes else None
     run = _open(options)
+    from attnjax.cli.streams import line_blocks
     from attnjax.runs.translation import as_columns, as_json, translated_lines
 
     reading = _reading(options, run) if options.alignments else None

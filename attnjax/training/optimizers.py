@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +52,7 @@ def make_optimizer(
         )
     parts = []
     if config.clip_norm is not None:
-        parts.append(optax.clip_by_global_norm(config.clip_norm))
+        parts.append(clip_by_norm(config.clip_norm))
     match config.kind:
         case "adam" | "adamw":
             parts.append(
@@ -87,6 +87,41 @@ def decay_mask(params: PyTree) -> PyTree:
         return jnp.ndim(leaf) > 1 and name not in _NOT_DECAYED
 
     return jax.tree_util.tree_map_with_path(is_decayed, params)
+
+
+def clip_by_norm(most: float) -> optax.GradientTransformationExtraArgs:
+    """`optax.clip_by_global_norm`, which need not compute the norm if it is known.
+
+    Args:
+        most: a larger norm is scaled down to this.
+
+    Returns:
+        The transformation; its update takes the norm as ``gradient_norm``, or computes
+        it.
+    """
+
+    def init(params: PyTree) -> optax.EmptyState:
+        del params
+        return optax.EmptyState()
+
+    def update(
+        updates: PyTree,
+        state: optax.EmptyState,
+        params: PyTree = None,
+        *,
+        gradient_norm: Array | None = None,
+        **others: Any,
+    ) -> tuple[PyTree, optax.EmptyState]:
+        del params, others
+        norm = optax.tree.norm(updates) if gradient_norm is None else gradient_norm
+
+        def clip(update: Array) -> Array:
+            scaled = (update / norm.astype(update.dtype)) * most
+            return jax.lax.select(norm < most, update, scaled)
+
+        return jax.tree.map(clip, updates), state
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def scale_by_rate(schedule: Schedule) -> optax.GradientTransformation:

@@ -36,6 +36,7 @@ import functools
 import json
 import logging
 import os
+import shutil
 import socket
 import tempfile
 import threading
@@ -93,11 +94,12 @@ def hold_run_folder(folder: Path) -> Iterator[Path]:
 
     Raises:
         ValueError: if another run holds it, naming its host and process.
-        OSError: if the folder cannot be written to.
+        OSError: if the folder cannot be written to, in one sentence.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK_FILE
-    descriptor = _take(path)
+    with _told_in_a_sentence(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = _take(path)
     ended = threading.Event()
     beat = threading.Thread(
         target=_touch, args=(path, ended), name="run-lock", daemon=True
@@ -121,16 +123,31 @@ def require_free(folder: Path) -> None:
         ValueError: if another run holds it.
     """
     path = folder / LOCK_FILE
+    with _told_in_a_sentence(folder):
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        try:
+            locked = _flock(descriptor, path, fcntl.LOCK_SH)
+            if holder := _live_holder(path, locked):
+                raise ValueError(_refusal(path, holder, by_age=True))
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _told_in_a_sentence(folder: Path) -> Iterator[None]:
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
-        locked = _flock(descriptor, path, fcntl.LOCK_SH)
-        if holder := _live_holder(path, locked):
-            raise ValueError(_refusal(path, holder, by_age=True))
-    finally:
-        os.close(descriptor)
+        yield
+    except OSError as error:
+        free = "an unknown number of"
+        with contextlib.suppress(OSError):
+            free = f"{shutil.disk_usage(folder).free:,}"
+        raise OSError(
+            f"cannot lock the run folder {folder}: {error.strerror} (a few bytes "
+            f"needed, {free} free); make it writable, or choose another --workdir."
+        ) from error
 
 
 def _take(path: Path) -> int | None:

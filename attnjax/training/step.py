@@ -7,13 +7,14 @@ over all devices, and under `jax.pmap`, where ``axis_name`` says what to sum ove
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from attnjax.training.anomalies import VERDICT, Guard, Verdict
+from attnjax.training.anomalies import VERDICT, Guard, GuardState, Verdict
 from attnjax.training.metrics import (
     GRADIENT_NORM,
     LEARNING_RATE,
@@ -37,6 +38,23 @@ class Gathered(NamedTuple):
 
     gradients: PyTree
     metrics: dict[str, Ratio]
+    model_state: PyTree
+
+
+class _Proposal(NamedTuple):
+    """What an update is computed from, besides the state.
+
+    Attributes:
+        gradients: of the loss summed over all devices and micro-batches. Not yet
+            divided, because what crosses into a branch is written to memory.
+        divisor: scalar, of the gradients.
+        norm: scalar, the global norm of the divided gradients.
+        model_state: the non-parameter collections after the update.
+    """
+
+    gradients: PyTree
+    divisor: Array
+    norm: Array
     model_state: PyTree
 
 
@@ -175,12 +193,39 @@ class TrainStep:
             model_state = jax.tree.map(self._mean_over_devices, model_state)
         loss, count = metrics["loss"]
         divisor = safe_divisor(count)
-        gradients = jax.tree.map(lambda g: g / divisor.astype(g.dtype), gradients)
-        updates, optimizer_state = self.optimizer.update(
-            gradients, state.optimizer_state, state.params
+        means = _divided(gradients, divisor)
+        norm = optax.tree.norm(means)
+        proposal = _Proposal(gradients, divisor, norm, model_state)
+        metrics = {**metrics, GRADIENT_NORM: _measured(norm)}
+        if (self.guard is None) != (state.guard is None):
+            raise ValueError(
+                "a train step with a guard needs a state with its memory, and the "
+                "other way round; give make_train_step(guard=...) and "
+                "state.replace(guard=guard.begin()) alike."
+            )
+        if self.guard is None or state.guard is None:
+            new_state = self._updated(state, proposal)
+        else:
+            judge, step = self.guard.judge, state.step + 1
+            memory, verdict = judge(state.guard, step, loss / divisor, means)
+            new_state = self._updated_if_good(state, proposal, memory, verdict)
+            metrics = _without_bad(metrics, verdict)
+        rate = latest_rate(new_state.optimizer_state)
+        if rate is not None:
+            metrics[LEARNING_RATE] = _measured(rate)
+        return new_state, metrics
+
+    def _updated(self, state: TrainState, proposal: _Proposal) -> TrainState:
+        gradients, divisor, norm, model_state = proposal
+        optimizer = optax.with_extra_args_support(self.optimizer)
+        updates, optimizer_state = optimizer.update(
+            _divided(gradients, divisor),
+            state.optimizer_state,
+            state.params,
+            gradient_norm=norm,
         )
         params = optax.apply_updates(state.params, updates)
-        new_state = dataclasses.replace(
+        return dataclasses.replace(
             state,
             step=state.step + 1,
             params=params,
@@ -188,45 +233,39 @@ class TrainStep:
             optimizer_state=optimizer_state,
             ema=self._averaged(state, params),
         )
-        metrics = {**metrics, GRADIENT_NORM: _measured(optax.global_norm(gradients))}
-        loss = loss / divisor
-        new_state, metrics = self._guarded(state, new_state, metrics, loss, gradients)
-        rate = latest_rate(new_state.optimizer_state)
-        if rate is not None:
-            metrics[LEARNING_RATE] = _measured(rate)
-        return new_state, metrics
 
-    def _guarded(
+    def _updated_if_good(
         self,
-        before: TrainState,
-        after: TrainState,
-        metrics: dict[str, Ratio],
-        loss: Array,
-        gradients: PyTree,
-    ) -> tuple[TrainState, dict[str, Ratio]]:
-        """The update, or what is left of it if the guard finds it bad."""
-        if (self.guard is None) != (before.guard is None):
-            raise ValueError(
-                "a train step with a guard needs a state with its memory, and the "
-                "other way round; give make_train_step(guard=...) and "
-                "state.replace(guard=guard.begin()) alike."
-            )
-        if self.guard is None or before.guard is None:
-            return after, metrics
-        memory, verdict = self.guard.judge(before.guard, after.step, loss, gradients)
+        state: TrainState,
+        proposal: _Proposal,
+        memory: GuardState,
+        verdict: Verdict,
+    ) -> TrainState:
+        """The update, or what a bad one leaves: the step's number, unless halted."""
         running = verdict.halted_at == 0
-        good = running & ~verdict.bad
 
-        def kept(new: Array, old: Array) -> Array:
-            return jax.lax.select(good, new, old)
+        def branch(good: Array, state: TrainState, proposal: _Proposal) -> TrainState:
+            return jax.lax.cond(
+                good, self._updated, lambda old, _: old, state, proposal
+            )
 
-        changed = {
-            name: jax.tree.map(kept, getattr(after, name), getattr(before, name))
-            for name in ("params", "model_state", "optimizer_state", "ema")
-        }
-        step = jax.lax.select(running, after.step, before.step)
-        state = dataclasses.replace(before, step=step, guard=memory, **changed)
-        return state, _without_bad(metrics, verdict, good)
+        def select(good: Array, state: TrainState, proposal: _Proposal) -> TrainState:
+            new = self._updated(state, proposal)
+            return jax.tree.map(functools.partial(jax.lax.select, good), new, state)
+
+        # A CPU would compute the moments twice, once to select from; on accelerators a
+        # selection is free, and a branch makes the host wait.
+        no_key: Any = ()  # a key is nothing to select from
+        bare = dataclasses.replace(state, rng=no_key, guard=None)
+        new_state = jax.lax.platform_dependent(
+            running & ~verdict.bad, bare, proposal, cpu=branch, default=select
+        )
+        return dataclasses.replace(
+            new_state,
+            step=jax.lax.select(running, state.step + 1, state.step),
+            rng=state.rng,
+            guard=memory,
+        )
 
     def _averaged(self, state: TrainState, params: PyTree) -> PyTree | None:
         if (self.ema_decay is None) != (state.ema is None):
@@ -305,16 +344,18 @@ def moving_average(
     return jax.tree.map(lambda old, new: old + rate * (new - old), average, params)
 
 
-def _without_bad(
-    metrics: dict[str, Ratio], verdict: Verdict, good: Array
-) -> dict[str, Any]:
-    """Sums and counts that a bad step adds nothing to."""
+def _divided(gradients: PyTree, divisor: Array) -> PyTree:
+    return jax.tree.map(lambda g: g / divisor.astype(g.dtype), gradients)
+
+
+def _without_bad(metrics: dict[str, Ratio], verdict: Verdict) -> dict[str, Any]:
+    """Sums and counts that a bad step adds nothing to, and the verdict."""
+    running = verdict.halted_at == 0
+    good, skipped = running & ~verdict.bad, running & verdict.bad
     taken: dict[str, Any] = {
         name: Ratio(*(jnp.where(good, part, 0) for part in ratio))
         for name, ratio in metrics.items()
     }
-    running = verdict.halted_at == 0
-    skipped = running & verdict.bad
     taken[SKIPPED_STEPS] = Ratio(
         skipped.astype(jnp.float32), running.astype(jnp.float32)
     )

@@ -2,7 +2,11 @@
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 import types
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -11,6 +15,7 @@ import pytest
 
 from attnjax.training import agreement
 from attnjax.training.agreement import StopVote, largest_over, largest_over_processes
+from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.interruption import Interruption, catch_interruption
 
 
@@ -111,3 +116,60 @@ def test_the_reduction_takes_the_largest(monkeypatch):
     monkeypatch.setattr(agreement, "np", fake)
     largest = largest_over(jax.devices())
     assert int(largest(0)) == 15
+
+
+PROCESS = f"""
+import os, signal, sys
+number, port, workdir = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+sys.path[:0] = [{str(Path(__file__).parent)!r}]
+import jax
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(f"127.0.0.1:{{port}}", 2, number)
+from pathlib import Path
+from conftest import FakeBatches, LinearTask
+from attnjax.config import OptimizerConfig, ScheduleConfig, TrainingConfig
+from attnjax.training import loop, optimizers
+from attnjax.training.interruption import exit_code
+
+class Signal:
+    def start(self, start): pass
+    def log(self, record): pass
+    def close(self): pass
+    def step(self, step):
+        if number == 1 and step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+adam = optimizers.make_optimizer(OptimizerConfig(schedule=ScheduleConfig()), 100)
+result = loop.train(
+    LinearTask(), adam, FakeBatches(),
+    TrainingConfig(num_steps=50, checkpoint_every=30, evaluate_every=30),
+    seed=3, workdir=Path(workdir), hooks=[Signal()],
+)
+print(result.step, result.signal, flush=True)
+jax.distributed.shutdown()
+sys.exit(exit_code(result.signal))
+"""
+
+
+@pytest.mark.slow
+def test_two_real_processes_stop_and_save_together(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROCESS, str(number), port, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for number in (0, 1)
+    ]
+    told = [process.communicate(timeout=300) for process in processes]
+    last_lines = [out.splitlines()[-1] for out, _ in told]  # gloo prints too
+    assert last_lines == ["7 SIGTERM"] * 2, told  # cast at 5, read at 7
+    assert [process.returncode for process in processes] == [143, 143]
+    with Checkpoints(tmp_path / "checkpoints", None) as checkpoints:
+        assert checkpoints.steps() == [7]

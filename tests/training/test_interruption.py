@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import threading
+import types
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +85,17 @@ def test_outside_the_main_thread_nothing_is_caught():
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_exit_codes_are_those_of_a_shell(name, code):
     assert exit_code(name) == code
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), (None, 0)]
+)
+def test_the_command_exits_with_them(monkeypatch, tmp_path, name, code):
+    from attnjax import cli, experiment
+
+    monkeypatch.setattr(cli.training, "prepare_devices", lambda: None)
+    result = types.SimpleNamespace(signal=name)
+    monkeypatch.setattr(experiment, "train", lambda described: result)
+    config = str(Path(__file__).parents[2] / "configs" / "quickstart.py")
+    found = cli.main(["train", "--config", config, "--workdir", str(tmp_path)])
+    assert found == code

@@ -1,5 +1,6 @@
 """Update rules against loops in numpy, or against optax's own where it has one."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +8,12 @@ import optax
 import pytest
 
 from attnjax.config import OptimizerConfig, ScheduleConfig
-from attnjax.training.optimizers import decay_mask, latest_rate, make_optimizer
+from attnjax.training.optimizers import (
+    clip_by_norm,
+    decay_mask,
+    latest_rate,
+    make_optimizer,
+)
 
 CONSTANT = ScheduleConfig(kind="constant", peak=0.1, warmup_steps=1)
 PARAMS = {
@@ -114,3 +120,16 @@ def test_the_state_tells_the_rate_of_the_latest_update():
     _, state = run(optimizer, num_updates=2)
     assert float(latest_rate(state)) == pytest.approx(0.3)
     assert latest_rate(optax.sgd(0.1).init(PARAMS)) is None
+
+
+@pytest.mark.parametrize("most", [1.0, 4.9, 5.0, 5.1])
+def test_clipping_by_a_known_norm_is_that_of_optax(most):
+    gradients = {"a": jnp.float32([3.0, 0.0]), "b": jnp.float32([[-4.0]])}
+    expected, _ = optax.clip_by_global_norm(most).update(gradients, optax.EmptyState())
+    clip = clip_by_norm(most)
+    state = clip.init(gradients)
+    for known in ({}, {"gradient_norm": jnp.float32(5.0), "other": 1}):
+        found, _ = clip.update(gradients, state, **known)
+        chex.assert_trees_all_equal(found, expected)
+    found, _ = clip.update(gradients, state, gradient_norm=jnp.float32(2 * most))
+    chex.assert_trees_all_close(found, jax.tree.map(lambda g: g / 2, gradients))

@@ -250,17 +250,18 @@ def test_without_flock_the_process_is_looked_up(tmp_path, no_flock, record, capl
 
 
 def test_without_flock_a_zombie_is_no_holder(tmp_path, no_flock, record):
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    ticks = 0
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    ticks = run_lock._start_ticks(child.pid)
+    assert ticks > 0
+    record(process=child.pid, ticks=ticks)
+    with pytest.raises(ValueError, match=f"process {child.pid} on"):
+        hold(tmp_path)
+    child.stdin.close()
     deadline = time.monotonic() + 5
-    while time.monotonic() < deadline and run_lock._start_ticks(child):
-        ticks = run_lock._start_ticks(child)
-    assert run_lock._start_ticks(child) == 0
-    record(process=child, ticks=ticks or 1)
+    while run_lock._start_ticks(child.pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
     hold(tmp_path)
-    os.waitpid(child, 0)
+    child.wait()
 
 
 def test_without_flock_the_later_of_two_that_start_at_once_has_it(
@@ -282,8 +283,17 @@ def test_another_error_of_the_lock_is_not_taken_for_a_missing_one(
         raise OSError(errno.EIO, "input/output error")
 
     monkeypatch.setattr(fcntl, "flock", fail)
-    with pytest.raises(OSError, match="input/output"):
+    message = (
+        rf"cannot lock the run folder {tmp_path}: input/output error \(a few bytes "
+    )
+    with pytest.raises(OSError, match=message + r"needed, [\d,]+ free\); make it"):
         hold(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match=r"Not a directory \(.* an unknown number"):
+        hold(tmp_path / "file" / "run")
 
 
 @pytest.mark.parametrize("unknown", [False, True], ids=["flock", "without"])
@@ -375,3 +385,24 @@ def test_a_second_training_is_refused_before_anything_is_written(tmp_path, caplo
             experiment.train(tiny)
         assert time.monotonic() - begin < 2.0
         assert os.listdir(tmp_path) == [LOCK_FILE]
+
+
+def test_a_second_command_is_refused_before_jax_is_loaded(tmp_path):
+    script = """
+import sys
+from attnjax.cli import main
+code = main(["train", "--config", sys.argv[1], "--workdir", sys.argv[2]])
+print(code, "jax" in sys.modules)
+"""
+    config = str(ROOT / "configs" / "quickstart.py")
+    with hold_run_folder(tmp_path):
+        ended = subprocess.run(
+            [sys.executable, "-c", script, config, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        )
+    assert ended.stdout == "1 False\n", ended.stderr
+    expected = f"attnjax: {tmp_path} is in use: process {os.getpid()} on "
+    assert ended.stderr.startswith(expected)
+    assert ended.stderr.count("\n") == 1

@@ -248,6 +248,16 @@ def test_a_wrong_number_of_micro_batches_is_refused(adam, linear_task, given, fo
 SKIP = Guard(on_bad_step="skip", max_bad_steps=50)
 
 
+@pytest.fixture(params=["cpu", "default"])
+def platform(request, monkeypatch):
+    """The way of a CPU, and that of accelerators."""
+
+    def choose(*arguments, **ways):
+        return ways[request.param](*arguments)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", choose)
+
+
 def guarded(task, optimizer, guard, **settings):
     """A step with a guard, compiled, and the state it begins with."""
     step = make_train_step(task, optimizer, guard=guard, **settings)
@@ -271,7 +281,7 @@ def state_bits(state, *, but=("guard",)):
     }
 
 
-def test_a_guard_changes_no_bit_of_good_steps(linear_task, adam, batch_of):
+def test_a_guard_changes_no_bit_of_good_steps(platform, linear_task, adam, batch_of):
     task = linear_task(noise=0.3)
     step, state = guarded(task, adam, Guard(spike_factor=9.0), ema_decay=0.9)
     plain = jax.jit(make_train_step(task, adam, ema_decay=0.9))
@@ -290,7 +300,9 @@ def test_a_guard_changes_no_bit_of_good_steps(linear_task, adam, batch_of):
 
 @pytest.mark.parametrize("guard", [Guard(), Guard(on_bad_step="rollback"), SKIP])
 @pytest.mark.parametrize("kind", ["adam", "adamw", "adafactor"])
-def test_a_bad_step_changes_no_bit_of_the_state(linear_task, batch_of, guard, kind):
+def test_a_bad_step_changes_no_bit_of_the_state(
+    platform, linear_task, batch_of, guard, kind
+):
     optimizer = make_optimizer(
         OptimizerConfig(kind=kind, weight_decay=0.1 if kind == "adamw" else 0.0), 100
     )
@@ -333,7 +345,7 @@ def test_a_run_with_bad_batches_is_the_run_without_them(linear_task, adam, batch
 
 
 def test_one_bad_micro_batch_or_device_spoils_the_update_everywhere(
-    linear_task, adam, batch_of
+    platform, linear_task, adam, batch_of
 ):
     task, good = linear_task(), batch_of(8, seed=1)
     step, state = guarded(task, adam, SKIP, accumulate_steps=2)
