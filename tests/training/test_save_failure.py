@@ -98,9 +98,13 @@ def test_a_run_whose_last_save_failed_has_not_ended_well(run, disk):
 
 
 def test_a_save_that_failed_is_tried_again_at_the_end(run, disk, tmp_path):
+    told = []
+
     class Repair(logging.Handler):
         def emit(self, record):
-            disk.put_back()
+            told.append(record.getMessage())
+            if "the checkpoint of step 8" in told[-1]:
+                disk.put_back()
 
     repair = Repair(logging.ERROR)
     logging.getLogger("attnjax.training.checkpoints").addHandler(repair)
@@ -109,8 +113,9 @@ def test_a_save_that_failed_is_tried_again_at_the_end(run, disk, tmp_path):
     finally:
         logging.getLogger("attnjax.training.checkpoints").removeHandler(repair)
     assert result.step == 8
+    assert ["score" in each for each in told] == [True, False]
     with Checkpoints(tmp_path / "run/checkpoints", None) as checkpoints:
-        assert checkpoints.latest_step() == 8
+        assert checkpoints.latest_step() == checkpoints.best_step() == 8
 
 
 def test_a_failure_to_save_hides_no_other_one(run, disk, caplog):
