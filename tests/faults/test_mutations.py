@@ -154,5 +154,5 @@ def test_the_sweep_would_see_a_restored_one(run, tmp_path, monkeypatch):
 def restored_or_not(folder, seed):
     try:
         return silent(folder, seed)
-    except (ValueError, OSError) as error:
-        return str(error)
+    except Exception as error:  # noqa: BLE001  whatever unverified bytes make of the reader
+        return type(error).__name__
