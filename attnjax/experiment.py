@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -55,7 +54,7 @@ from attnjax.training.observers import default_hooks
 from attnjax.training.optimizers import make_optimizer
 from attnjax.training.run_lock import hold_run_folder
 from attnjax.training.sharding import Layout
-from attnjax.training.state import init_state
+from attnjax.training.state import abstract_state
 from attnjax.training.step import make_train_step
 
 logger = logging.getLogger(__name__)
@@ -182,14 +181,14 @@ def plan(experiment: Experiment) -> tuple[Footprint, BatchShape]:
     task, batches = _task_and_batches(experiment, corpora, tokenizers)
     training = experiment.training
     optimizer = make_optimizer(experiment.optimizer, training.num_steps)
-    init = functools.partial(
-        init_state, task, optimizer, 0, with_ema=training.ema_decay is not None
-    )
+    with_ema = training.ema_decay is not None
+    state = abstract_state(task, optimizer, with_ema=with_ema)
     step = make_train_step(task, optimizer, ema_decay=training.ema_decay)
     shape = max(batches.shapes, key=lambda shape: shape.rows * shape.cost)
     rows = shape.rows // jax.process_count()
     batch = full_batch(shape._replace(rows=rows))
-    return footprint(step, Layout.over(), jax.eval_shape(init), batch), shape
+    layout = Layout.over(parallel=training.parallel)
+    return footprint(step, layout, state, batch), shape
 
 
 def _task_and_batches(
@@ -204,8 +203,10 @@ def _task_and_batches(
         beam_size=experiment.evaluation.beam_size,
         n_best=1,
     )
-    language = experiment.data.target_language
-    translator = Translator(model, tokenizers, decoding, language)
+    translator = Translator(
+        *(model, tokenizers, decoding, experiment.data.target_language),
+        layout=Layout.over(parallel=experiment.training.parallel),
+    )
     batches = training_batches(
         corpora["train"],
         tokenizers,
@@ -261,7 +262,6 @@ def build_task(
         validation,
         label_smoothing=experiment.training.label_smoothing,
         tokens_per_batch=experiment.data.tokens_per_batch,
-        rows_multiple=experiment.data.rows_multiple,
     )
 
 

@@ -148,6 +148,27 @@ def test_the_log_of_a_resumed_run_has_each_step_once(transformer_run, tmp_path):
     assert [step for step, _ in losses(workdir)] == [2, 4, 6, 8]
 
 
+def test_a_run_goes_on_on_other_meshes(transformer_run, tmp_path):
+    """The order of batches and the losses are those of eight copies of the state."""
+    workdir = tmp_path / "resumed"
+    meshes = {
+        4: ("--training.parallel.fsdp", "8"),
+        8: ("--training.parallel.fsdp", "2", "--training.parallel.tensor", "2"),
+    }
+    for steps, mesh in meshes.items():
+        options = [*TINY_TRANSFORMER, *mesh]
+        assert train("quickstart.py", workdir, steps, options) == 0
+    found, expected = losses(workdir), losses(transformer_run)
+    assert [step for step, _ in found] == [step for step, _ in expected]
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
+
+
+def test_a_mesh_of_another_size_is_refused(tmp_path, capsys):
+    options = [*TINY_TRANSFORMER, "--training.parallel.fsdp", "3"]
+    assert train("quickstart.py", tmp_path / "run", 4, options) == 1
+    assert "got 3 for 8" in capsys.readouterr().err
+
+
 def test_a_folder_of_another_experiment_is_refused(transformer_run, capsys):
     options = [*TINY_TRANSFORMER, "--model.num-heads", "2", "--seed", "7"]
     assert train("quickstart.py", transformer_run, 8, options) == 1

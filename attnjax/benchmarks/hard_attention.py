@@ -79,7 +79,6 @@ def task_of(selection: SelectionConfig) -> TranslationTask:
         ValidationSet(),
         label_smoothing=0.0,
         tokens_per_batch=1,
-        rows_multiple=1,
     )
 
 

@@ -28,6 +28,7 @@ from attnjax.config.model import (
     SelectionConfig,
     TransformerConfig,
 )
+from attnjax.config.parallel import ParallelConfig
 from attnjax.config.training import OptimizerConfig, ScheduleConfig, TrainingConfig
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "MechanismConfig",
     "MechanismName",
     "OptimizerConfig",
+    "ParallelConfig",
     "PositionsName",
     "RNNConfig",
     "ScheduleConfig",

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Literal
 
 from attnjax.config.checks import require, require_positive, require_rate
+from attnjax.config.parallel import ParallelConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,7 @@ class TrainingConfig:
     # None: no norm is
     spike_factor: float | None = None
     spike_warmup_steps: int = 100  # good steps before a norm can be a spike
+    parallel: ParallelConfig = ParallelConfig()
 
     def __post_init__(self) -> None:
         require_positive(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -100,12 +101,13 @@ class MultiHeadAttention(nn.Module):
     def setup(self) -> None:
         """Names the projections; one that is never used takes no parameters."""
         shared = entry(self.mechanism.kind).shares_query_key
-        self.query_key_value = Linear(
-            self.width, parts=2 if shared else 3, dtype=self.dtype
+        into_heads = functools.partial(
+            Linear, self.width, dtype=self.dtype, axes=("model", "heads")
         )
-        self.query = Linear(self.width, dtype=self.dtype)
-        self.key_value = Linear(self.width, parts=2, dtype=self.dtype)
-        self.output = Linear(self.width, dtype=self.dtype)
+        self.query_key_value = into_heads(parts=2 if shared else 3)
+        self.query = into_heads()
+        self.key_value = into_heads(parts=2)
+        self.output = Linear(self.width, dtype=self.dtype, axes=("heads", "model"))
         self.weight_dropout = Dropout(self.dropout)
         head_width = self.width // self.num_heads
         self.relative = RelativePositions(

@@ -25,6 +25,7 @@ from attnjax.layers.linear import Linear
 from attnjax.layers.memory_attention import Focus, MemoryAttention, PreparedMemory
 from attnjax.layers.recurrent import RecurrentCell
 from attnjax.ops.recurrence import CELL_KINDS, State
+from attnjax.partitioning import named
 from attnjax.types import Array
 
 States = tuple[State, ...]  # of all layers, lowest first
@@ -206,7 +207,7 @@ def gate_product(width: int, dtype: Any, name: str | None = None) -> nn.Dense:
     Returns:
         The layer, without a bias.
     """
-    init = nn.initializers.xavier_uniform()
+    init = named(nn.initializers.xavier_uniform(), "model", None)
     return nn.Dense(width, use_bias=False, kernel_init=init, dtype=dtype, name=name)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from flax import linen as nn
 
+from attnjax.partitioning import named, split_rows, whole
 from attnjax.types import Array
 
 
@@ -30,7 +31,7 @@ class Embedding(nn.Module):
 
     def setup(self) -> None:
         """Makes the table."""
-        init = nn.initializers.normal(self.width**-0.5)
+        init = named(nn.initializers.normal(self.width**-0.5), "vocabulary", "model")
         self.table = self.param("table", init, (self.size, self.width))
 
     def __call__(self, ids: Array) -> Array:
@@ -46,10 +47,10 @@ class Embedding(nn.Module):
             ``[..., D]``.
         """
         ids = jnp.where(ids < 0, self.size, ids)  # a negative index would wrap round
-        vectors = jnp.take(self.table, ids, axis=0, mode="fill", fill_value=jnp.nan)
-        return vectors.astype(self.dtype) * jnp.asarray(
-            math.sqrt(self.width), self.dtype
-        )
+        table = whole(self.table)  # rows anywhere may be read by any device
+        vectors = jnp.take(table, ids, axis=0, mode="fill", fill_value=jnp.nan)
+        scale = jnp.asarray(math.sqrt(self.width), self.dtype)
+        return split_rows(vectors.astype(self.dtype) * scale)
 
     def logits(self, states: Array) -> Array:
         """Scores every token, ``states · table``.

@@ -39,7 +39,11 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x: Array, *, train: bool) -> Array:
         """Maps ``[..., D]`` to ``[..., D]``."""
-        hidden = Linear(self.hidden_width, dtype=self.dtype, name="hidden")(x)
+        axes = "model", "feed_forward"
+        hidden = Linear(self.hidden_width, dtype=self.dtype, axes=axes, name="hidden")(
+            x
+        )
         hidden = ACTIVATIONS[self.activation](hidden)
         hidden = Dropout(self.dropout, name="dropout")(hidden, train=train)
-        return Linear(x.shape[-1], dtype=self.dtype, name="output")(hidden)
+        output = Linear(x.shape[-1], dtype=self.dtype, axes=axes[::-1], name="output")
+        return output(hidden)

@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from flax import linen as nn
 
+from attnjax.partitioning import named
 from attnjax.types import Array
 
 
@@ -21,11 +22,13 @@ class Linear(nn.Module):
         width: F, of one output.
         parts: how many maps are fused; None means one, and no axis for it.
         dtype: of the computation; parameters are float32.
+        axes: the names of D and F; see `attnjax.partitioning`.
     """
 
     width: int
     parts: int | None = None
     dtype: Any = jnp.float32
+    axes: tuple[str, str | None] = ("model", None)
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
@@ -39,9 +42,13 @@ class Linear(nn.Module):
             out_axis=-1,
             batch_axis=(1,) * len(parts),
         )
-        kernel = self.param("kernel", init, (x.shape[-1], *parts, self.width))
-        bias = self.param("bias", nn.initializers.zeros, (*parts, self.width))
+        before, after = self.axes
+        fused = (None,) * len(parts)
+        kernel_init = named(init, before, *fused, after)
+        bias_init = named(nn.initializers.zeros, *fused, after)
+        kernel = self.param("kernel", kernel_init, (x.shape[-1], *parts, self.width))
+        bias = self.param("bias", bias_init, (*parts, self.width))
         rows = x.astype(self.dtype).reshape(-1, x.shape[-1])
-        product = rows @ kernel.astype(self.dtype).reshape(x.shape[-1], -1)
-        product = product + bias.astype(self.dtype).reshape(1, -1)
+        product = jnp.tensordot(rows, kernel.astype(self.dtype), axes=1)
+        product = product + bias.astype(self.dtype)[None]
         return product.reshape(*x.shape[:-1], *parts, self.width)

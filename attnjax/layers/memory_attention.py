@@ -14,6 +14,7 @@ from attnjax.layers.linear import Linear
 from attnjax.layers.scorer import Scorer
 from attnjax.ops import hard, selection
 from attnjax.ops.softmax import masked_softmax
+from attnjax.partitioning import named
 from attnjax.types import Array, Choices
 
 PreparedMemory = Mapping[str, Array]
@@ -93,7 +94,7 @@ class MemoryAttention(nn.Module):
         if self.maps_memory:
             self.memory_map = Linear(self.query_width, dtype=self.dtype)
         if self.selection.kind == "local_p":
-            init = nn.initializers.xavier_uniform()
+            init = named(nn.initializers.xavier_uniform(), "model", None)
             shape = (self.query_width, self.width)
             self.centre_kernel = self.param("centre_kernel", init, shape)
             init = nn.initializers.normal(self.width**-0.5)

@@ -12,6 +12,7 @@ from flax import linen as nn
 from attnjax.layers.dropout import Dropout
 from attnjax.layers.linear import Linear
 from attnjax.ops.recurrence import CELL_KINDS, State, last_real, reverse_by_length
+from attnjax.partitioning import named
 from attnjax.types import Array, PyTree
 
 CellName = Literal["gru", "lstm"]
@@ -50,7 +51,8 @@ class RecurrentCell(nn.Module):
         """
         kind = CELL_KINDS[self.kind]
         num_outputs = kind.num_gates * self.width
-        kernel = self.param("kernel", self._kernel_init, (self.width, num_outputs))
+        init = named(self._kernel_init, "model", None)
+        kernel = self.param("kernel", init, (self.width, num_outputs))
         bias = self.param("bias", self._bias_init, (num_outputs,))
         hidden_gates = state[0] @ jnp.asarray(kernel, self.dtype)
         hidden_gates += jnp.asarray(bias, self.dtype)[None]

@@ -10,6 +10,7 @@ from flax import linen as nn
 
 from attnjax.config import ScorerName
 from attnjax.ops import scorers
+from attnjax.partitioning import named
 from attnjax.types import Array
 
 
@@ -63,11 +64,13 @@ class Scorer(nn.Module):
                 "general or additive."
             )
         heads = () if self.num_heads is None else (self.num_heads,)
+        axes = ("model",) if self.num_heads is None else ("heads", None)
         batch_axis = tuple(range(len(heads)))
         matrix_init = nn.initializers.xavier_uniform(batch_axis=batch_axis)
 
         def matrix(name: str, *shape: int) -> jax.Array:
-            parameter = self.param(name, matrix_init, (*heads, *shape))
+            init = named(matrix_init, *axes, None)
+            parameter = self.param(name, init, (*heads, *shape))
             return jnp.asarray(parameter, self.dtype)
 
         def vector(name: str, init: nn.initializers.Initializer) -> jax.Array:

@@ -14,6 +14,7 @@ from attnjax.layers.dropout import Dropout
 from attnjax.layers.feed_forward import FeedForward
 from attnjax.layers.norm import LayerNorm
 from attnjax.ops.entry import Slot
+from attnjax.partitioning import split_rows
 from attnjax.types import Array, Attended, Mask, PyTree
 
 
@@ -41,7 +42,8 @@ class Residual(nn.Module):
         norm = LayerNorm(dtype=self.dtype, name="norm")
         output, extra = sublayer(norm(x) if self.norm_position == "pre" else x)
         total = x + Dropout(self.dropout, name="dropout")(output, train=train)
-        return (norm(total) if self.norm_position == "post" else total), extra
+        total = split_rows(norm(total) if self.norm_position == "post" else total)
+        return total, extra
 
 
 class EncoderLayer(nn.Module):

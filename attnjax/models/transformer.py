@@ -13,6 +13,7 @@ from attnjax.layers.dropout import Dropout
 from attnjax.layers.embedding import Embedding
 from attnjax.layers.positions import AbsolutePositions
 from attnjax.layers.transformer import Decoder, Encoder
+from attnjax.partitioning import named
 from attnjax.types import Array, Decoded, Encoded, Mask, PyTree, Stepped, Tokens
 
 
@@ -65,9 +66,8 @@ class Transformer(nn.Module):
         else:
             self.output_embedding = self.target_embedding
         if self.has_logits_bias:
-            self.logits_bias = self.param(
-                "logits_bias", nn.initializers.zeros, (self.target_size,)
-            )
+            init = named(nn.initializers.zeros, "vocabulary")
+            self.logits_bias = self.param("logits_bias", init, (self.target_size,))
         final_norm = config.norm_position == "pre"
         self.encoder = Encoder(config, final_norm, dtype=self.dtype)
         self.decoder = Decoder(config, final_norm, dtype=self.dtype)

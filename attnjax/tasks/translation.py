@@ -51,7 +51,6 @@ class TranslationTask:
         *,
         label_smoothing: float,
         tokens_per_batch: int,
-        rows_multiple: int,
     ) -> None:
         """Binds the model to its loss and its validation set.
 
@@ -60,15 +59,14 @@ class TranslationTask:
             validation: see `ValidationSet`.
             label_smoothing: mass spread over all classes in the training loss.
             tokens_per_batch: padded tokens of a validation batch.
-            rows_multiple: rows of a validation batch are a multiple of this.
         """
         self.model: nn.Module = translator.model
-        self._translator = translator
+        self.translator = translator
         self._validation = validation
         self._label_smoothing = label_smoothing
         self._tokens_per_batch = tokens_per_batch
-        self._rows_multiple = rows_multiple
-        self._validation_loss = jax.jit(functools.partial(self.loss, train=False))
+        validation_loss = functools.partial(self.loss, train=False)
+        self._validation_loss = translator.compiled(validation_loss)
 
     def init(self, rng: jax.Array) -> Variables:
         """Fresh variables of the model."""
@@ -131,13 +129,13 @@ class TranslationTask:
         for _, batch in pair_batches(
             self._validation.pairs,
             tokens_per_batch=self._tokens_per_batch,
-            rows_multiple=self._rows_multiple,
+            rows_multiple=self.translator.rows_multiple,
         ):
-            metrics, _ = self._validation_loss(variables, batch, rng)
-            for name, ratio in jax.device_get(metrics).items():
+            metrics, _ = self._validation_loss(variables, batch, rng=rng)
+            for name, ratio in metrics.items():
                 totals[name] = totals.get(name, 0.0) + np.array(ratio, np.float64)
         means = {name: total / count for name, (total, count) in totals.items()}
-        translations = self._translator.translate(variables, self._validation.sources)
+        translations = self.translator.translate(variables, self._validation.sources)
         scores = corpus_scores(
             translations.texts,
             self._validation.references,

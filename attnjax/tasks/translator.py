@@ -6,9 +6,11 @@ import collections
 import dataclasses
 import functools
 import logging
+import math
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,7 +29,8 @@ from attnjax.evaluation.minimum_risk import expected_utilities
 from attnjax.tasks.forcing import forced_attention, forced_scores
 from attnjax.tasks.outputs import ForcedScore, Hypothesis, Translations
 from attnjax.tasks.searching import SearchInputs, search_batch
-from attnjax.types import Tokens, Variables
+from attnjax.training.sharding import Layout
+from attnjax.types import PyTree, Tokens, Variables
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +42,14 @@ class Translator:
 
     Lines are sorted by length into a fixed set of batch shapes, each compiled once; the
     results depend on neither the batch nor the order.
+
+    Attributes:
+        model: the module that implements `Seq2Seq`.
+        tokenizers: of the source and the target.
+        config: method, penalties and limits.
+        target_language: chooses the tokens that minimum Bayes risk compares.
+        layout: where the variables live.
+        rows_multiple: rows of a batch are a multiple of this.
     """
 
     def __init__(
@@ -47,6 +58,7 @@ class Translator:
         tokenizers: TokenizerPair,
         config: DecodingConfig,
         target_language: str = "",
+        layout: Layout | None = None,
     ) -> None:
         """Prepares the compiled functions.
 
@@ -55,6 +67,8 @@ class Translator:
             tokenizers: of the source and the target.
             config: method, penalties and limits.
             target_language: chooses the tokens that minimum Bayes risk compares.
+            layout: where the variables live; the rows of each batch are split as it
+                says. None computes where the variables are.
         """
         self.model = model
         self.tokenizers = tokenizers
@@ -62,12 +76,13 @@ class Translator:
         self.target_language = target_language
         target = tokenizers.target
         special = SpecialTokens(target.pad_id, target.bos_id, target.eos_id)
-        self._search = jax.jit(
-            functools.partial(search_batch, model, special, config),
-            static_argnames="with_attention",
-        )
-        self._score = jax.jit(functools.partial(forced_scores, model, config))
-        self._attend = jax.jit(functools.partial(forced_attention, model))
+        self.layout = layout
+        parts = 1 if layout is None else layout.num_row_shards
+        self.rows_multiple = math.lcm(_ROWS_MULTIPLE, parts)
+        search = functools.partial(search_batch, model, special, config)
+        self._search = self.compiled(search, static_argnames="with_attention")
+        self._score = self.compiled(functools.partial(forced_scores, model, config))
+        self._attend = self.compiled(functools.partial(forced_attention, model))
 
     def translate(
         self,
@@ -102,7 +117,7 @@ class Translator:
         batches = evaluation_batches(
             [sources[number] for number in filled],
             tokens_per_batch=self.config.tokens_per_batch,
-            rows_multiple=_ROWS_MULTIPLE,
+            rows_multiple=self.rows_multiple,
         )
         for indices, source in batches:
             numbers = [filled[index] for index in indices]
@@ -111,8 +126,8 @@ class Translator:
                 [sources[number] for number in numbers],
                 [forced[number] for number in numbers],
             )
-            found: Hypotheses = jax.device_get(
-                self._search(variables, inputs, with_attention=with_attention)
+            found: Hypotheses = self._search(
+                variables, inputs, with_attention=with_attention
             )
             for row, number in enumerate(numbers):
                 one = jax.tree.map(lambda leaf, row=row: leaf[row], found)
@@ -185,6 +200,30 @@ class Translator:
         target = self.tokenizers.target
         return [[*ids, target.eos_id] for ids in target.encode_many(texts)]
 
+    def compiled(self, function: Callable, **options: Any) -> Callable:
+        """Compiles a function of variables and batches; numpy goes in and comes out.
+
+        Args:
+            function: of variables, and of arrays that lead with rows; what is given by
+                name is not split.
+            options: of `jax.jit`.
+
+        Returns:
+            The function, on all devices of the layout.
+        """
+        layout = self.layout
+        if layout is None:
+            compiled = jax.jit(function, **options)
+            return lambda *given, **named: jax.device_get(compiled(*given, **named))
+        compiled = jax.jit(function, out_shardings=layout.replicated, **options)
+
+        def on_all_devices(variables: Variables, *batches: PyTree, **named: Any) -> Any:
+            placed = layout.place_shared_batch(batches)
+            with jax.set_mesh(layout.mesh):
+                return jax.device_get(compiled(variables, *placed, **named))
+
+        return on_all_devices
+
     def _force(
         self,
         function: Callable,
@@ -199,11 +238,11 @@ class Translator:
         for indices, batch in pair_batches(
             list(zip(sources, targets, strict=True)),
             tokens_per_batch=self.config.tokens_per_batch,
-            rows_multiple=_ROWS_MULTIPLE,
+            rows_multiple=self.rows_multiple,
         ):
             num_tokens = np.zeros(len(batch.labels), np.int32)
             num_tokens[: len(indices)] = [len(translations[i]) for i in indices]
-            result = jax.device_get(function(variables, batch, num_tokens))
+            result = function(variables, batch, num_tokens)
             for row, number in enumerate(indices):
                 collect(int(number), {name: a[row] for name, a in result.items()})
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
-import numpy as np
+from jax.stages import Compiled
 
-from attnjax.training.sharding import Layout
+from attnjax.training.sharding import Layout, jit_train_step
 from attnjax.training.state import TrainState
 from attnjax.training.step import TrainStep
 from attnjax.types import PyTree
@@ -65,34 +66,37 @@ class Footprint:
 
 
 def footprint(
-    step: TrainStep, layout: Layout, state: TrainState, batch: PyTree
+    step: TrainStep,
+    layout: Layout,
+    state: TrainState,
+    batch: PyTree,
+    program: Compiled | None = None,
 ) -> Footprint:
     """Compiles loss and gradient for a batch and asks the compiler what they take.
 
     Args:
         step: the train step.
         layout: where state and batch live.
-        state: abstract arrays, as `jax.eval_shape` gives them.
+        state: abstract arrays, as `attnjax.training.state.abstract_state` gives them.
         batch: numpy arrays of this process, of the largest shape.
+        program: what the compiler made of it (`CompiledStep.gradient_program`), if it
+            has been asked before.
 
     Returns:
         The sizes per device.
     """
-    placed = jax.tree.map(_placed, state, layout.of_state(state))
-    compiled = (
-        jax.jit(step.gather)
-        .lower(placed, placed.model_state, layout.place_batch(batch), np.int32(0))
-        .compile()
-    )
-    analysis = compiled.memory_analysis()
-    costs: Any = compiled.cost_analysis()
-    rest = (state.optimizer_state, state.ema, state.model_state)
+    placed = layout.placed(state)
+    if program is None:
+        program = jit_train_step(step, layout).gradient_program(placed, batch)
+    analysis = program.memory_analysis()
+    costs: Any = program.cost_analysis()
+    rest = (placed.optimizer_state, placed.ema, placed.model_state)
     return Footprint(
         num_parameters=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
-        parameter_bytes=_bytes(state.params),
+        parameter_bytes=_bytes(placed.params),
         optimizer_bytes=_bytes(rest),
-        batch_bytes=_bytes(batch) // layout.mesh.local_mesh.size,
-        gradient_bytes=_bytes(state.params),
+        batch_bytes=_bytes(layout.place_batch(batch)),
+        gradient_bytes=_bytes(placed.params),
         temporary_bytes=None if analysis is None else int(analysis.temp_size_in_bytes),
         flops=costs.get("flops") if isinstance(costs, dict) else None,
     )
@@ -123,16 +127,15 @@ def memory_advice(tokens_per_batch: int, accumulate_steps: int, precision: str) 
     )
 
 
-def _placed(leaf: Any, place: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
-
-
 def _bytes(tree: PyTree) -> int:
+    """Of what each device holds of placed arrays."""
     sizes = []
     for leaf in jax.tree.leaves(tree):
-        if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.eval_shape(jax.random.key_data, leaf)
-        sizes.append(int(np.prod(leaf.shape)) * leaf.dtype.itemsize)
+        shape, dtype = leaf.sharding.shard_shape(leaf.shape), leaf.dtype
+        if jax.numpy.issubdtype(dtype, jax.dtypes.prng_key):
+            key = jax.eval_shape(jax.random.key_data, leaf)
+            shape, dtype = key.shape, key.dtype
+        sizes.append(math.prod(shape) * dtype.itemsize)
     return sum(sizes)
 
 

@@ -36,7 +36,7 @@ from attnjax.training.metrics import (
 )
 from attnjax.training.progress import Progress
 from attnjax.training.sharding import Layout, jit_train_step
-from attnjax.training.state import TrainState, init_state
+from attnjax.training.state import TrainState, abstract_state, init_state
 from attnjax.training.step import make_train_step
 from attnjax.training.watch import GoBackError, Watch
 from attnjax.types import BatchIterator, Task
@@ -157,7 +157,7 @@ class _Run:
         self._task, self._batches, self._config = task, batches, config
         self._checkpoints, self._vote = checkpoints, vote
         self._guard = Guard.of(config)
-        self._layout = Layout.over()
+        self._layout = Layout.over(parallel=config.parallel)
         step = make_train_step(
             task,
             optimizer,
@@ -184,11 +184,11 @@ class _Run:
     ) -> None:
         with_ema = self._config.ema_decay is not None
         init = functools.partial(init_state, self._task, optimizer, with_ema=with_ema)
-        abstract = jax.eval_shape(init, seed)
+        abstract = abstract_state(self._task, optimizer, with_ema=with_ema)
         num_parameters = sum(leaf.size for leaf in jax.tree.leaves(abstract.params))
         logger.info("%s parameters", f"{num_parameters:,}")
         places = self._layout.of_state(abstract)
-        target = jax.tree.map(_placed, abstract, places)
+        target = self._layout.placed(abstract)
         resumed = self._checkpoints.resume(target)
         if resumed is None:
             self._saved_step = None
@@ -383,7 +383,3 @@ class _Run:
             compilations=self._update.compilations,
             seconds_to_first_step=self._seconds_to_first_step,
         )
-
-
-def _placed(leaf: Any, place: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)

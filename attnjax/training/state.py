@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import flax
 import jax
 import jax.numpy as jnp
 import optax
 
+from attnjax.partitioning import axes_named
 from attnjax.types import Array, PyTree, Task, Variables
 
 
@@ -78,6 +81,25 @@ def init_state(
         # A copy, because an update donates both and a buffer can be donated but once.
         ema=jax.tree.map(jnp.copy, params) if with_ema else None,
     )
+
+
+def abstract_state(
+    task: Task, optimizer: optax.GradientTransformation, *, with_ema: bool = False
+) -> TrainState:
+    """The shapes of `init_state`, with the names of the axes that layers give.
+
+    Args:
+        task: gives the initial variables.
+        optimizer: gives the initial optimiser state.
+        with_ema: whether the state holds an average of its weights.
+
+    Returns:
+        A state of abstract arrays; those of named axes are boxed
+        (`flax.linen.LogicallyPartitioned`), in the optimiser's state too.
+    """
+    init = functools.partial(init_state, task, optimizer, with_ema=with_ema)
+    with axes_named():
+        return jax.eval_shape(init, 0)
 
 
 def _require_float32(params: PyTree) -> None:

@@ -17,6 +17,7 @@ LEVELS = {
     "ops": 1,
     "config": 1,
     "json_files": 1,
+    "partitioning": 1,
     "config_json": 2,
     "layers": 2,
     "data": 2,

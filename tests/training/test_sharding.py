@@ -126,7 +126,7 @@ def test_rows_lie_split_over_the_devices(batch_of):
 
 
 def test_rows_that_do_not_divide_are_refused(batch_of):
-    with pytest.raises(ValueError, match=r"8 devices.*\(12, 3\).*rows_multiple.*of 8"):
+    with pytest.raises(ValueError, match=r"8 parts.*\(12, 3\).*rows_multiple.*of 8"):
         Layout.over().place_batch({"inputs": batch_of(12, seed=1)["inputs"]})
     with pytest.raises(ValueError, match=r"got shape \(\)"):
         Layout.over().place_batch({"scale": np.float32(1.0)})
