@@ -20,7 +20,7 @@ TINY = [
     *("--data.tokenizer.vocab-size", "400"),
     *("--data.bucket-lengths", "32", "96"),
     *("--data.tokens-per-batch", "768"),
-    *("--decoding.max-extra-tokens", "8"),
+    *("--decoding.max-extra-tokens", "8", "--decoding.max-source-tokens", "48"),
     *("--decoding.beam-size", "2"),
     *("--optimizer.schedule.kind", "constant"),
     *("--training.log-every", "2"),

@@ -214,7 +214,7 @@ def _attention(number: int, example: AttentionExample) -> dict[str, Any]:
         if not np.all((thousandths_hts >= 0) & (thousandths_hts <= _THOUSANDTHS)):
             raise ValueError(
                 f"attention weights lie between 0 and 1; those of sentence {number}, "
-                f"{name} reach from {weights_hts.min()} to {weights_hts.max()}."
+                f"{name} reach from {np.min(weights_hts)} to {np.max(weights_hts)}."
             )
         layers.append({"name": name, "weights": thousandths_hts.astype(int).tolist()})
     if not layers:

@@ -124,6 +124,8 @@ def _membership(words: Sequence[int]) -> np.ndarray:
     indices = np.asarray(words, np.int64)
     if (indices < -1).any():
         raise ValueError(
-            f"words count from 0, and -1 means outside all words; got {indices.min()}."
+            "words count from 0, and -1 means outside all words; got "
+            f"{np.min(indices)}."
         )
-    return np.equal.outer(np.arange(indices.max(initial=-1) + 1), indices).astype(float)
+    num_words = np.max(indices, initial=-1) + 1
+    return np.equal.outer(np.arange(num_words), indices).astype(float)

@@ -53,7 +53,9 @@ def attend_to_all(query: Array, key: Array, value: Array) -> jax.Array:
         Context ``[..., T, V]`` in the dtype of the values.
     """
     context_fv = jnp.einsum("...sf,...sv->...fv", key, value.astype(jnp.float32))
-    return _quotient(*_read(query, context_fv, key.sum(-2))).astype(value.dtype)
+    return _quotient(*_read(query, context_fv, jnp.sum(key, axis=-2))).astype(
+        value.dtype
+    )
 
 
 def attend_to_earlier(

@@ -17,6 +17,7 @@ from flax import linen as nn
 
 from attnjax.data.batching import pair_batches
 from attnjax.evaluation.bleu import corpus_scores
+from attnjax.tasks.compiled import compiled
 from attnjax.tasks.translator import Translator
 from attnjax.training.losses import cross_entropy, token_losses
 from attnjax.types import Array, Metrics, PairBatch, Ratio, Tokens, Variables
@@ -65,8 +66,9 @@ class TranslationTask:
         self._validation = validation
         self._label_smoothing = label_smoothing
         self._tokens_per_batch = tokens_per_batch
-        validation_loss = functools.partial(self.loss, train=False)
-        self._validation_loss = translator.compiled(validation_loss)
+        self._validate = compiled(
+            _validation_sums, translator.model, layout=translator.layout
+        )
 
     def init(self, rng: jax.Array) -> Variables:
         """Fresh variables of the model."""
@@ -91,48 +93,18 @@ class TranslationTask:
             A model that makes choices adds to the loss what they are learned from, and
             ``choice_entropy`` (in nats).
         """
-        collections = [name for name in variables if name != "params"]
-        decoded, updated = self.model.apply(
-            variables,
-            batch.source,
-            batch.inputs,
-            train=train,
-            rngs={"dropout": rng},
-            mutable=collections if train else [],
-        )
         smoothing = self._label_smoothing if train else 0.0
-        labels, weights = batch.labels, batch.weights
-        sums = cross_entropy(decoded.logits, labels, weights, smoothing=smoothing)
-        count = jnp.sum(batch.weights)
-        metrics = {
-            "loss": Ratio(sums.loss, count),
-            "nll": Ratio(sums.nll, count),
-            "accuracy": Ratio(sums.correct, count),
-        }
-        if decoded.choices is not None:
-            costs = token_losses(decoded.logits, labels, smoothing=smoothing)
-            added, updated = self.model.apply(
-                {**variables, **updated},
-                *(decoded.choices, jax.lax.stop_gradient(costs), weights),
-                mutable=collections,
-                method="choice_loss",
-            )
-            metrics["loss"] = Ratio(sums.loss + added, count)
-            entropy = jnp.sum(decoded.choices.entropy * weights)
-            metrics["choice_entropy"] = Ratio(entropy, count)
-        return metrics, updated
+        return _loss(self.model, smoothing, variables, batch, rng, train=train)
 
     def evaluate(self, variables: Variables) -> Mapping[str, float]:
         """Validation loss (nats a token), perplexity, accuracy and sacreBLEU."""
-        rng = jax.random.key(0)  # dropout is off
         totals: dict[str, Array] = {}
         for _, batch in pair_batches(
             self._validation.pairs,
             tokens_per_batch=self._tokens_per_batch,
             rows_multiple=self.translator.rows_multiple,
         ):
-            metrics, _ = self._validation_loss(variables, batch, rng=rng)
-            for name, ratio in metrics.items():
+            for name, ratio in self._validate(variables, batch).items():
                 totals[name] = totals.get(name, 0.0) + np.array(ratio, np.float64)
         means = {name: total / count for name, (total, count) in totals.items()}
         translations = self.translator.translate(variables, self._validation.sources)
@@ -148,3 +120,50 @@ class TranslationTask:
             "bleu": scores.bleu,
             "chrf": scores.chrf,
         }
+
+
+def _validation_sums(
+    model: nn.Module, variables: Variables, batch: PairBatch
+) -> Metrics:
+    rng = jax.random.key(0)  # dropout is off
+    return _loss(model, 0.0, variables, batch, rng, train=False)[0]
+
+
+def _loss(
+    model: nn.Module,
+    smoothing: float,
+    variables: Variables,
+    batch: PairBatch,
+    rng: jax.Array,
+    *,
+    train: bool,
+) -> tuple[Metrics, Variables]:
+    collections = [name for name in variables if name != "params"]
+    decoded, updated = model.apply(
+        variables,
+        batch.source,
+        batch.inputs,
+        train=train,
+        rngs={"dropout": rng},
+        mutable=collections if train else [],
+    )
+    labels, weights = batch.labels, batch.weights
+    sums = cross_entropy(decoded.logits, labels, weights, smoothing=smoothing)
+    count = jnp.sum(batch.weights)
+    metrics = {
+        "loss": Ratio(sums.loss, count),
+        "nll": Ratio(sums.nll, count),
+        "accuracy": Ratio(sums.correct, count),
+    }
+    if decoded.choices is not None:
+        costs = token_losses(decoded.logits, labels, smoothing=smoothing)
+        added, updated = model.apply(
+            {**variables, **updated},
+            *(decoded.choices, jax.lax.stop_gradient(costs), weights),
+            mutable=collections,
+            method="choice_loss",
+        )
+        metrics["loss"] = Ratio(sums.loss + added, count)
+        entropy = jnp.sum(decoded.choices.entropy * weights)
+        metrics["choice_entropy"] = Ratio(entropy, count)
+    return metrics, updated

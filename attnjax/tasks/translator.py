@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import logging
 import math
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -26,11 +24,12 @@ from attnjax.data.batching import (
 from attnjax.data.tokenizers import TokenizerPair
 from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
 from attnjax.evaluation.minimum_risk import expected_utilities
+from attnjax.tasks.compiled import compiled
 from attnjax.tasks.forcing import forced_attention, forced_scores
 from attnjax.tasks.outputs import ForcedScore, Hypothesis, Translations
 from attnjax.tasks.searching import SearchInputs, search_batch
 from attnjax.training.sharding import Layout
-from attnjax.types import PyTree, Tokens, Variables
+from attnjax.types import Tokens, Variables
 
 logger = logging.getLogger(__name__)
 
@@ -79,10 +78,13 @@ class Translator:
         self.layout = layout
         parts = 1 if layout is None else layout.num_row_shards
         self.rows_multiple = math.lcm(_ROWS_MULTIPLE, parts)
-        search = functools.partial(search_batch, model, special, config)
-        self._search = self.compiled(search, static_argnames="with_attention")
-        self._score = self.compiled(functools.partial(forced_scores, model, config))
-        self._attend = self.compiled(functools.partial(forced_attention, model))
+        self._search = compiled(
+            *(search_batch, model, special, config),
+            layout=layout,
+            flags=("with_attention",),
+        )
+        self._score = compiled(forced_scores, model, config, layout=layout)
+        self._attend = compiled(forced_attention, model, layout=layout)
 
     def translate(
         self,
@@ -199,30 +201,6 @@ class Translator:
         """Token ids of translations given as text, each ending in ``</s>``."""
         target = self.tokenizers.target
         return [[*ids, target.eos_id] for ids in target.encode_many(texts)]
-
-    def compiled(self, function: Callable, **options: Any) -> Callable:
-        """Compiles a function of variables and batches; numpy goes in and comes out.
-
-        Args:
-            function: of variables, and of arrays that lead with rows; what is given by
-                name is not split.
-            options: of `jax.jit`.
-
-        Returns:
-            The function, on all devices of the layout.
-        """
-        layout = self.layout
-        if layout is None:
-            compiled = jax.jit(function, **options)
-            return lambda *given, **named: jax.device_get(compiled(*given, **named))
-        compiled = jax.jit(function, out_shardings=layout.replicated, **options)
-
-        def on_all_devices(variables: Variables, *batches: PyTree, **named: Any) -> Any:
-            placed = layout.place_shared_batch(batches)
-            with jax.set_mesh(layout.mesh):
-                return jax.device_get(compiled(variables, *placed, **named))
-
-        return on_all_devices
 
     def _force(
         self,

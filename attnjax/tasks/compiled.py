@@ -1,0 +1,61 @@
+"""Compiled functions of variables and batches: numpy goes in and comes out."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding
+
+from attnjax.training.sharding import Layout
+from attnjax.types import PyTree, Variables
+
+
+def compiled(
+    function: Callable,
+    *static: Hashable,
+    layout: Layout | None,
+    flags: tuple[str, ...] = (),
+) -> Callable:
+    """Compiles a function, once for equal static arguments in the whole process.
+
+    Args:
+        function: of a module; takes the static arguments, variables, and batches whose
+            arrays lead with rows.
+        static: its first arguments, such as a model and a config.
+        layout: where the variables live; the rows of each batch are split as it says.
+            None computes where the variables are.
+        flags: names of further static arguments.
+
+    Returns:
+        The function of variables and numpy batches, with numpy results.
+    """
+    place = None if layout is None else layout.replicated
+    jitted = _jitted(function, len(static), flags, place)
+
+    def run(variables: Variables, *batches: PyTree, **named: Hashable) -> Any:
+        if layout is None:
+            return jax.device_get(jitted(*static, variables, *batches, **named))
+        placed = layout.place_shared_batch(batches)
+        with jax.set_mesh(layout.mesh):
+            return jax.device_get(jitted(*static, variables, *placed, **named))
+
+    return run
+
+
+@functools.cache
+def _jitted(
+    function: Callable,
+    num_static: int,
+    flags: tuple[str, ...],
+    place: NamedSharding | None,
+) -> Callable:
+    options: dict[str, Any] = {} if place is None else {"out_shardings": place}
+    return jax.jit(
+        function,
+        static_argnums=tuple(range(num_static)),
+        static_argnames=flags,
+        **options,
+    )
