@@ -33,7 +33,7 @@ def run(tmp_path_factory) -> Path:
         *("--data.bucket-lengths", "64", "--data.tokens-per-batch", "512"),
         *("--model.embedding-width", "12", "--model.hidden-width", "16"),
         *("--model.attention-width", "8", "--decoding.max-extra-tokens", "4"),
-        *("--decoding.beam-size", "2"),
+        *("--decoding.beam-size", "2", "--decoding.max-source-tokens", "48"),
     ]
     config = str(ROOT / "configs" / "quickstart_rnn.py")
     assert main(["train", "--config", config, "--workdir", str(workdir), *options]) == 0
