@@ -52,6 +52,11 @@ from attnjax.training.loop import TrainResult
 from attnjax.training.loop import train as run_loop
 from attnjax.training.observers import default_hooks
 from attnjax.training.optimizers import make_optimizer
+from attnjax.training.processes import (
+    first_process_first,
+    in_all_processes,
+    in_first_process,
+)
 from attnjax.training.run_lock import hold_run_folder
 from attnjax.training.sharding import Layout
 from attnjax.training.state import abstract_state
@@ -123,20 +128,24 @@ def train(experiment: Experiment) -> TrainResult:
 
     Raises:
         ValueError: the folder holds a run of another experiment or is written to by
-            another process, or the data is unfit.
+            another process, or the data is unfit; also if so in one process of several.
     """
     folder = RunFolder(experiment.workdir)
     with contextlib.ExitStack() as stack:
-        if jax.process_index() == 0:
-            stack.enter_context(hold_run_folder(folder.path))
+        in_first_process(lambda: stack.enter_context(hold_run_folder(folder.path)))
         return _train(folder, experiment)
 
 
 def _train(folder: RunFolder, experiment: Experiment) -> TrainResult:
-    _claim(folder, experiment)
-    corpora = load_corpora(experiment.data)
-    tokenizers = _tokenizers(folder, corpora["train"], experiment)
-    task, batches = _task_and_batches(experiment, corpora, tokenizers)
+    in_first_process(lambda: _claim(folder, experiment))
+    in_all_processes(lambda: _require_claimed(folder, experiment))
+    corpora = first_process_first(lambda: load_corpora(experiment.data))
+    tokenizers = first_process_first(
+        lambda: _tokenizers(folder, corpora["train"], experiment)
+    )
+    task, batches = in_all_processes(
+        lambda: _task_and_batches(experiment, corpora, tokenizers)
+    )
     try:
         return run_loop(
             task,
@@ -301,6 +310,21 @@ def _claim(folder: RunFolder, experiment: Experiment) -> None:
             )
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.config.write_text(config_json.to_json(experiment), encoding="utf-8")
+
+
+def _require_claimed(folder: RunFolder, experiment: Experiment) -> None:
+    """Refuses, in one process of several, what the first one has not begun."""
+    if not folder.config.exists():
+        raise ValueError(
+            f"{folder.path} is not the run folder of the first process; all processes "
+            "of a run need one folder that they share, such as a network drive."
+        )
+    changed = list(differing_fields(read_config(folder), experiment))
+    if changed:
+        raise ValueError(
+            "the processes of a run need one config, but this one's is another than "
+            f"the first one's ({'; '.join(changed)}); give all the same command."
+        )
 
 
 def _tokenizers(

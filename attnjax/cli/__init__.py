@@ -1,7 +1,8 @@
 """The ``attnjax`` command: each subcommand is one call into the library.
 
-Exit codes: 0 done, 1 refused with one sentence on stderr, 2 unusable arguments, 130
-interrupted (training has saved its state).
+Exit codes: 0 done, 1 refused with one sentence on stderr, 2 unusable arguments, 75
+another process of the run was lost (the same command again goes on), 130 and 143 ended
+by Ctrl-C and by SIGTERM (training has saved its state).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from attnjax.cli.arguments import run
+from attnjax.cli.lost_peer import LOST_PEER, LostPeerError
 from attnjax.cli.training import INTERRUPTED, read_experiment
 
 __all__ = ["INTERRUPTED", "main", "read_experiment"]
@@ -41,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("attnjax: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except LostPeerError as error:
+        print(f"attnjax: {error}", file=sys.stderr)
+        return LOST_PEER
     except (ValueError, OSError, ArithmeticError, MemoryError) as error:
         print(f"attnjax: {_one_line(error)}", file=sys.stderr)
         return 1

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from attnjax.cli import listing, training, using
+from attnjax.cli.launch import add_launch_options, chosen_launch
+from attnjax.cli.supervisor import supervise
 from attnjax.config import DecodingConfig
 
 _SEARCH_HELP = {
@@ -44,7 +46,11 @@ def run(arguments: list[str]) -> int:
     parser = _parser()
     options, overrides = parser.parse_known_args(arguments)
     if options.command == "train":
-        return training.train(options.config, overrides, dry_run=options.dry_run)
+        launch = chosen_launch(options)
+        if launch is not None and not options.supervised:
+            return supervise(arguments, launch)
+        dry_run = options.dry_run
+        return training.train(options.config, overrides, dry_run=dry_run, launch=launch)
     if options.command == "bench":
         return listing.bench(overrides)
     if overrides:
@@ -61,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     train = commands.add_parser("train", add_help=False, help="train from a config")
     train.add_argument("--config", type=Path)
     train.add_argument("--dry-run", action="store_true")
+    add_launch_options(train)
     for add in (_evaluate, _translate, _score, _align, _compare, _average, _list):
         add(commands)
     bench = commands.add_parser("bench", add_help=False, help="measure time and memory")

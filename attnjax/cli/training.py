@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 from attnjax.cli.devices import prepare_devices
+from attnjax.cli.joining import joined
+from attnjax.cli.launch import DESCRIPTION, Launch
 from attnjax.config import Experiment
 from attnjax.training.interruption import exit_code
 from attnjax.training.run_lock import require_free
@@ -19,13 +21,20 @@ _DRY_RUN = (
 INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 
 
-def train(config: Path | None, overrides: list[str], *, dry_run: bool) -> int:
+def train(
+    config: Path | None,
+    overrides: list[str],
+    *,
+    dry_run: bool,
+    launch: Launch | None = None,
+) -> int:
     """Trains, or continues the run that the config's folder holds.
 
     Args:
         config: the config file.
         overrides: fields and values, as on the command line.
         dry_run: only print what a step would take.
+        launch: the other processes of the run; None if there are none.
 
     Returns:
         The exit code.
@@ -44,25 +53,34 @@ def train(config: Path | None, overrides: list[str], *, dry_run: bool) -> int:
     experiment = tyro.cli(
         tyro.conf.AvoidSubcommands[Experiment],
         prog=f"train.py --config {config}",
-        description=re.sub(r"\n(?=\w+( score)?: )", "\n\n", document) + _DRY_RUN,
+        description=re.sub(r"\n(?=\w+( score)?: )", "\n\n", document)
+        + _DRY_RUN
+        + DESCRIPTION,
         default=default,
         args=overrides,
     )
-    if not dry_run:
+    if not dry_run and launch is None:
         require_free(experiment.workdir)  # so soon because loading JAX takes seconds
     prepare_devices()
+    with joined(launch):
+        if dry_run:
+            return _dry_run(experiment)
+        from attnjax import experiment as library
+
+        result = library.train(experiment)
+        return exit_code(result.signal) if result.signal else 0
+
+
+def _dry_run(experiment: Experiment) -> int:
     from attnjax import experiment as library
 
-    if dry_run:
-        found, shape = library.plan(experiment)
-        print(found.describe())
-        rows, source, target = shape
-        tokens = rows * max(source, target) * experiment.training.accumulate_steps
-        print(f"{'tokens of an update:':28}{tokens:,} (the largest batch has")
-        print(f"{'':28}{rows} rows of {source} source and {target} target tokens)")
-        return 0
-    result = library.train(experiment)
-    return exit_code(result.signal) if result.signal else 0
+    found, shape = library.plan(experiment)
+    print(found.describe())
+    rows, source, target = shape
+    tokens = rows * max(source, target) * experiment.training.accumulate_steps
+    print(f"{'tokens of an update:':28}{tokens:,} (the largest batch has")
+    print(f"{'':28}{rows} rows of {source} source and {target} target tokens)")
+    return 0
 
 
 def read_experiment(config: Path) -> Experiment:
