@@ -24,10 +24,10 @@ def compiled(
     Args:
         function: of a module; takes the static arguments, variables, and batches whose
             arrays lead with rows.
-        static: its first arguments, such as a model and a config.
         layout: where the variables live; the rows of each batch are split as it says.
             None computes where the variables are.
         flags: names of further static arguments.
+        static: its first arguments, such as a model and a config.
 
     Returns:
         The function of variables and numpy batches, with numpy results.
