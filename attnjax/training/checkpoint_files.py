@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from attnjax.json_files import read_json
 from attnjax.training.commit import TEMPORARY
-from attnjax.training.manifest import MANIFEST
+from attnjax.training.manifest import MANIFEST, has_its_files
 
 logger = logging.getLogger(__name__)
 
@@ -46,23 +47,36 @@ def require_plain_json(folder: Path) -> None:
             read_json(path)
 
 
-def clear_incomplete(folder: Path) -> None:
-    """Removes half-written checkpoints and sets incomplete ones aside, with a warning.
+def clear_incomplete(folder: Path, kept: Callable[[list[int]], set[int]]) -> None:
+    """Removes what a run that was killed has half written or half removed.
+
+    What is incomplete and should not be is set aside. All of it with a warning.
 
     Args:
         folder: of all steps; it need not exist.
+        kept: from the steps there are to those that stay.
     """
+    steps = [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
+    staying = kept(sorted(steps))
     for path in sorted(folder.glob("*")):
         if path.is_dir() and TEMPORARY in path.name:
-            logger.warning(
-                "the checkpoint of step %s in %s was never completed (the run ended "
-                "while saving); it is skipped and removed",
-                path.name.partition(".")[0],
-                folder,
-            )
-            shutil.rmtree(path)
-        elif path.name.isdecimal() and not has_all_parts(path):
-            set_aside(path, "incomplete")
+            _remove(path, "never completed (the run ended while saving)")
+        elif path.name.isdecimal():
+            whole = has_all_parts(path)
+            if int(path.name) not in staying and not (whole and has_its_files(path)):
+                _remove(path, "being removed when the run ended")
+            elif not whole:
+                set_aside(path, "incomplete")
+
+
+def _remove(path: Path, why: str) -> None:
+    logger.warning(
+        "the checkpoint of step %s in %s was %s; it is skipped and removed",
+        path.name.partition(".")[0],
+        path.parent,
+        why,
+    )
+    shutil.rmtree(path)
 
 
 def remove_half_written(folder: Path) -> None:

@@ -80,7 +80,8 @@ class Checkpoints:
     ) -> None:
         """Opens a folder of checkpoints, to write if ``keep`` is given.
 
-        A writer removes what a run that ended while saving left behind, and says so.
+        A writer removes what a run that was killed while saving left behind, and says
+        so.
 
         Args:
             folder: made by a writer if it does not exist.
@@ -96,10 +97,10 @@ class Checkpoints:
         self._when_damaged, self._on_save_failure = damaged, on_save_failure
         self._writing: _Writing | None = None
         self._unsaved: StorageError | None = None
+        self._scores = Scores(self.folder)
         if keep is not None and jax.process_index() == 0:
             self._prepare_folder()
         wait_for_all("checkpoints cleared")
-        self._scores = Scores(self.folder)
         self._manager = self._open()
         self._scores.keep(self.steps())
 
@@ -382,7 +383,7 @@ class Checkpoints:
     def _prepare_folder(self) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            clear_incomplete(self.folder)
+            clear_incomplete(self.folder, self._kept)
         except OSError as error:
             raise storage_error(error, "checkpoints", self.folder) or error from error
 

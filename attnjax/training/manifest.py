@@ -108,6 +108,24 @@ def write_manifest(folder: Path, name: str) -> None:
     (folder / MANIFEST).write_text(sealed(content), encoding="utf-8")
 
 
+def has_its_files(folder: Path) -> bool:
+    """Whether a checkpoint has the files, and they the sizes, that it was saved with.
+
+    Args:
+        folder: of the checkpoint, under the name that it was saved under.
+
+    Returns:
+        True also for one from before there were manifests.
+    """
+    try:
+        recorded = _recorded(folder, folder.name)
+        if recorded is not None:
+            _require_same_files(folder, recorded)
+    except DamagedCheckpointError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def verified(folder: Path, *, name: str | None = None) -> Iterator[None]:
     """Verifies a checkpoint while the body reads it.
