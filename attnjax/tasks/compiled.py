@@ -12,6 +12,8 @@ from jax.sharding import NamedSharding
 from attnjax.training.sharding import Layout
 from attnjax.types import PyTree, Variables
 
+_MOST_KEPT = 16  # functions; one of many shapes takes megabytes
+
 
 def compiled(
     function: Callable,
@@ -19,7 +21,7 @@ def compiled(
     layout: Layout | None,
     flags: tuple[str, ...] = (),
 ) -> Callable:
-    """Compiles a function, once for equal static arguments in the whole process.
+    """Compiles a function, once for equal static arguments, if lately, in a process.
 
     Args:
         function: of a module; takes the static arguments, variables, and batches whose
@@ -33,29 +35,25 @@ def compiled(
         The function of variables and numpy batches, with numpy results.
     """
     place = None if layout is None else layout.replicated
-    jitted = _jitted(function, len(static), flags, place)
+    jitted = _jitted(function, static, flags, place)
 
     def run(variables: Variables, *batches: PyTree, **named: Hashable) -> Any:
         if layout is None:
-            return jax.device_get(jitted(*static, variables, *batches, **named))
+            return jax.device_get(jitted(variables, *batches, **named))
         placed = layout.place_shared_batch(batches)
         with jax.set_mesh(layout.mesh):
-            return jax.device_get(jitted(*static, variables, *placed, **named))
+            return jax.device_get(jitted(variables, *placed, **named))
 
     return run
 
 
-@functools.cache
+@functools.lru_cache(maxsize=_MOST_KEPT)
 def _jitted(
     function: Callable,
-    num_static: int,
+    static: tuple[Hashable, ...],
     flags: tuple[str, ...],
     place: NamedSharding | None,
 ) -> Callable:
     options: dict[str, Any] = {} if place is None else {"out_shardings": place}
-    return jax.jit(
-        function,
-        static_argnums=tuple(range(num_static)),
-        static_argnames=flags,
-        **options,
-    )
+    bound = functools.partial(function, *static)
+    return jax.jit(bound, static_argnames=flags, **options)
