@@ -38,6 +38,7 @@ from attnjax.data.pipeline import TrainingBatches, training_batches
 from attnjax.data.shapes import BatchShape
 from attnjax.data.tokenizers import (
     TokenizerPair,
+    has_tokenizers,
     load_tokenizers,
     save_tokenizers,
     train_tokenizers,
@@ -61,6 +62,7 @@ from attnjax.training.run_lock import hold_run_folder
 from attnjax.training.sharding import Layout
 from attnjax.training.state import abstract_state
 from attnjax.training.step import make_train_step
+from attnjax.training.storage import replace_text, written
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +156,7 @@ def _train(folder: RunFolder, experiment: Experiment) -> TrainResult:
             experiment.training,
             seed=experiment.seed,
             workdir=folder.path,
-            hooks=default_hooks(folder.path),
+            hooks=default_hooks(folder.path, experiment.training.on_save_failure),
         )
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
@@ -183,7 +185,7 @@ def plan(experiment: Experiment) -> tuple[Footprint, BatchShape]:
     """
     folder = RunFolder(experiment.workdir)
     corpora = load_corpora(experiment.data)
-    if folder.tokenizer.exists():
+    if has_tokenizers(folder.tokenizer):
         tokenizers = load_tokenizers(folder.tokenizer)
     else:
         tokenizers = train_tokenizers(corpora["train"], experiment.data.tokenizer)
@@ -290,7 +292,12 @@ def differing_fields(old: Any, new: Any, name: str = "") -> Iterator[str]:
                 f"{name}.{field.name}".lstrip("."),
             )
     elif old != new:
-        yield f"{name}: {old} -> {new}"
+        yield f"{name}: {_briefly(old)} -> {_briefly(new)}"
+
+
+def _briefly(value: Any) -> Any:
+    """Of a section only the name: those of two kinds have other fields anyway."""
+    return type(value).__name__ if dataclasses.is_dataclass(value) else value
 
 
 def _claim(folder: RunFolder, experiment: Experiment) -> None:
@@ -308,8 +315,9 @@ def _claim(folder: RunFolder, experiment: Experiment) -> None:
                 f"{folder.path} holds a run with another config "
                 f"({'; '.join(changed)}); choose another --workdir, or delete it."
             )
-    folder.path.mkdir(parents=True, exist_ok=True)
-    folder.config.write_text(config_json.to_json(experiment), encoding="utf-8")
+    with written(folder.config.name, folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        replace_text(folder.config, config_json.to_json(experiment))
 
 
 def _require_claimed(folder: RunFolder, experiment: Experiment) -> None:
@@ -331,8 +339,9 @@ def _tokenizers(
     folder: RunFolder, corpus: ParallelCorpus, experiment: Experiment
 ) -> TokenizerPair:
     """The run folder's tokenizers, trained now if it has none."""
-    if not folder.tokenizer.exists():
+    if not has_tokenizers(folder.tokenizer):
         logger.info("training the tokenizer on %d pairs", len(corpus))
         tokenizers = train_tokenizers(corpus, experiment.data.tokenizer)
-        save_tokenizers(tokenizers, folder.tokenizer)
+        with written("the tokenizer", folder.path):
+            save_tokenizers(tokenizers, folder.tokenizer)
     return load_tokenizers(folder.tokenizer)

@@ -1,8 +1,10 @@
 """Settings for the whole suite: strict ranks, a CPU of eight virtual devices."""
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
+import resource
 from pathlib import Path
 
 # Tests compile far more than they compute: leave out LLVM's optimisations and XLA's
@@ -31,6 +33,22 @@ def _strict_rank_promotion():
     """Broadcasting over a missing axis is an error in every test."""
     with jax.numpy_rank_promotion("raise"):
         yield
+
+
+@pytest.fixture
+def files_of_at_most():
+    """A context in which no file can grow beyond so many bytes, as on a full disk."""
+
+    @contextlib.contextmanager
+    def files_of_at_most(num_bytes):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return files_of_at_most
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from attnjax.data.layout import IdPair
-from attnjax.data.parallel import ParallelCorpus
+from attnjax.data.parallel import ParallelCorpus, is_blank
 from attnjax.data.shapes import BatchShape
 from attnjax.data.vocabulary import Tokenizer, TokenizerPair, check_ids
 
@@ -20,7 +20,8 @@ class EncodedPairs:
     """Pairs of ids without special tokens, encoded when they are first read.
 
     So training starts at once, and the work is spread over the first epoch. What was
-    encoded is kept, unless the corpus is very large.
+    encoded is kept, unless the corpus is very large. A blank text has no ids, also
+    where a tokenizer has some for spaces.
 
     Args:
         corpus: the pairs as text.
@@ -69,7 +70,8 @@ class EncodedPairs:
     def _encode_side(
         self, texts: list[str], indices: list[int], tokenizer: Tokenizer
     ) -> list[np.ndarray]:
-        encoded = [np.array(ids, np.int32) for ids in tokenizer.encode_many(texts)]
+        said = ["" if is_blank(text) else text for text in texts]
+        encoded = [np.array(ids, np.int32) for ids in tokenizer.encode_many(said)]
         every_id = np.concatenate([*encoded, np.zeros(1, np.int32)])
         if every_id.min() < 0 or every_id.max() >= tokenizer.size:
             for index, ids in zip(indices, encoded, strict=True):
@@ -78,9 +80,9 @@ class EncodedPairs:
 
 
 def fingerprint(corpus: ParallelCorpus) -> str:
-    """A short hash of all pairs, or of some spread over a very large corpus."""
+    """A short hash of all pairs, or of some spread over a large one read on demand."""
     digest = hashlib.sha256(f"{len(corpus)} pairs\n".encode())
-    in_memory = len(corpus) <= _MOST_PAIRS_IN_MEMORY
+    in_memory = isinstance(corpus.source, list) or len(corpus) <= _MOST_PAIRS_IN_MEMORY
     for index in spread(len(corpus), len(corpus) if in_memory else _PAIRS_HASHED):
         for text in corpus[index]:
             digest.update(text.encode("utf-8", "surrogatepass") + b"\n")

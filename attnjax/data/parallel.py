@@ -52,3 +52,8 @@ class ParallelCorpus:
 def split_words(text: str) -> list[str]:
     """Splits at spaces (U+0020) only: no-break spaces stay inside their word."""
     return [word for word in text.split(" ") if word]
+
+
+def is_blank(text: str) -> bool:
+    """Whether a line says nothing: it is empty, or all of it is white space."""
+    return not text.strip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,7 +58,9 @@ def training_batches(
     if config.rows_multiple % process_count:
         raise ValueError(
             f"{process_count} hosts cannot share rows evenly; data.rows_multiple must "
-            f"be a multiple of that, got {config.rows_multiple}."
+            f"be a multiple of that, got {config.rows_multiple}. Use a number of "
+            "hosts that divides it, which may change from one session of a run to the "
+            "next, or raise it for a new run."
         )
     pairs = EncodedPairs(corpus, tokenizers)
     lengths = lengths_of(pairs.read(spread(len(pairs), _PAIRS_SAMPLED)))
@@ -75,10 +76,9 @@ def training_batches(
     batches = grain.experimental.ThreadPrefetchIterDataset(
         planned, prefetch_buffer_size=_BATCHES_AHEAD
     )
-    vocabularies = b"".join(tokenizer.to_bytes() for tokenizer in tokenizers)
     identity = {
         "corpus": fingerprint(corpus),
-        "vocabulary": hashlib.sha256(vocabularies).hexdigest()[:16],
+        "vocabulary": tokenizers.fingerprint,
         "seed": str(seed),
         "batching": f"shapes {[tuple(shape) for shape in shapes]}, windows of "
         f"{layout.window_pairs} pairs" + (", packed" if config.packing else ""),
@@ -117,6 +117,22 @@ class TrainingBatches:
         """The position after the last batch, and the identity of the data, for JSON."""
         return {"identity": self._identity, "position": self._batches[0].get_state()}
 
+    def differences(self, state: Mapping[str, Any]) -> list[str]:
+        """What is not as it was where a state comes from.
+
+        Args:
+            state: what `get_state` gave.
+
+        Returns:
+            One line, old and new, for each part of the identity that differs.
+        """
+        stored, present = dict(state["identity"]), self._identity
+        return [
+            f"data.{part}: {stored.get(part)} -> {present.get(part)}"
+            for part in {**present, **stored}
+            if stored.get(part) != present.get(part)
+        ]
+
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Goes to a stored position of the same data, batched in the same way.
 
@@ -124,15 +140,15 @@ class TrainingBatches:
             state: what `get_state` gave, also on another number of hosts.
 
         Raises:
-            ValueError: the state belongs to other data or another batching.
+            ValueError: the state belongs to other data or another batching, or there is
+                no such position.
         """
-        for part, expected in state["identity"].items():
-            if self._identity.get(part) != expected:
-                raise ValueError(
-                    f"cannot resume: the run was trained with another {part}; expected "
-                    f"{expected}, got {self._identity.get(part)}. Resume with the same "
-                    "data and configuration, or begin in a new run folder."
-                )
+        if lines := self.differences(state):
+            raise ValueError(
+                f"cannot resume with other data (stored -> present): {'; '.join(lines)}"
+                ". Resume with the same data and configuration, or begin in a new run "
+                "folder."
+            )
         self._batches[0].set_state(dict(state["position"]))
 
     def describe_last(self) -> list[str]:

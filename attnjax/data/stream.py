@@ -24,9 +24,11 @@ from attnjax.data.encoded import EncodedPairs, lengths_of, usable_pairs
 from attnjax.data.layout import IdPair, lay_out_pairs
 from attnjax.data.planning import Plan, PlannedBatch, plan_buckets, plan_packed
 from attnjax.data.shapes import BatchShape
+from attnjax.json_files import shown
 from attnjax.types import PairBatch
 
 _LOG = logging.getLogger(__name__)
+_MOST_EPOCHS = 1 << 31  # more than any run sees, and than the shuffle can count
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,6 +127,11 @@ class _PlannedIterator(grain.DatasetIterator[PairBatch]):
         while self._emitted == len(plan.batches):
             self._window, self._emitted = following, 0
             plan, pairs, following = self._plan_window()
+        if self._emitted > len(plan.batches):
+            raise ValueError(
+                f"batch {self._emitted} was to be the last one handed out, but its "
+                f"window has {len(plan.batches)}; the stored position is damaged."
+            )
         batch = plan.batches[self._emitted]
         self._emitted += 1
         return self._lay_out(batch, pairs)
@@ -138,11 +145,19 @@ class _PlannedIterator(grain.DatasetIterator[PairBatch]):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        self._window = _Window(
-            int(state["start"]), tuple(state["carried"]), int(state["dropped"])
+        carried = tuple(map(int, state["carried"]))
+        window = _Window(int(state["start"]), carried, int(state["dropped"]))
+        emitted, num_pairs = int(state["emitted"]), len(self._pairs)
+        is_possible = (
+            0 <= window.start < _MOST_EPOCHS * num_pairs
+            and all(0 <= number < num_pairs for number in carried)
+            and min(window.dropped, emitted) >= 0
         )
-        self._emitted = int(state["emitted"])
-        self._planned = None
+        if not is_possible:
+            raise ValueError(
+                f"{num_pairs:,} pairs have no such position: {shown(dict(state))}."
+            )
+        self._window, self._emitted, self._planned = window, emitted, None
 
     def describe_last(self) -> list[str]:
         if not self._emitted:

@@ -2,15 +2,17 @@ r"""Parallel text files: line i of one file translates line i of the other.
 
 What is done to the bytes, and nothing else:
 
-- lines end at ``\n`` only; U+2028, U+0085, form feeds and NUL stay inside their line;
+- lines end at ``\n`` only; a lone ``\r``, U+2028, U+0085, form feeds, tabs and NUL stay
+  inside their line;
 - one trailing ``\r`` of a line (Windows line ends) and a byte order mark at the start
   of the file are removed;
-- invalid UTF-8, unequal numbers of lines and empty files are refused, with file and
-  line.
+- invalid UTF-8, UTF-16, unequal numbers of lines, files that are empty or cannot be
+  read, and damaged archives are refused, with file and line.
 """
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import lzma
 import zlib
@@ -21,6 +23,8 @@ from typing import BinaryIO
 from attnjax.data.parallel import ParallelCorpus
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_FEWEST_BYTES_OF_UTF_16 = 16  # of which a third being NUL is no accident
 _DECOMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.decompress,
     ".xz": lzma.decompress,
@@ -43,7 +47,7 @@ def read_lines(file: Path | str | BinaryIO, *, first_line: int = 1) -> list[str]
     Raises:
         ValueError: the bytes are not UTF-8 (with file, line and byte), or the
             compressed file is damaged.
-        OSError: the file cannot be read.
+        OSError: the file cannot be read, or is a folder.
     """
     if isinstance(file, Path | str):
         name, content = str(file), _read_bytes(Path(file))
@@ -76,7 +80,7 @@ def read_text_files(
 
     Raises:
         ValueError: a file is empty or not UTF-8, or the numbers of lines differ.
-        FileNotFoundError: a file exists in none of the three forms.
+        OSError: a file exists in none of the three forms, or cannot be read.
     """
     source_path = _find(prefix, source_language)
     target_path = _find(prefix, target_language)
@@ -102,7 +106,7 @@ def read_text_files(
 def _find(prefix: Path, language: str) -> Path:
     candidates = [Path(f"{prefix}.{language}{ending}") for ending in _ENDINGS]
     for path in candidates:
-        if path.is_file():
+        if path.exists():
             return path
     raise FileNotFoundError(
         f"found no {candidates[0]}, nor the same with .gz or .xz; the path of a text "
@@ -111,14 +115,27 @@ def _find(prefix: Path, language: str) -> Path:
 
 
 def _read_bytes(path: Path) -> bytes:
-    content = path.read_bytes()
     try:
-        return _DECOMPRESSORS.get(path.suffix, bytes)(content)
+        content = path.read_bytes()
+    except OSError as error:
+        raise type(error)(
+            f"{path} cannot be read: {error.strerror}; name a file of lines that you "
+            "may read."
+        ) from error
+    try:
+        content = _DECOMPRESSORS.get(path.suffix, bytes)(content)
     except (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError) as error:
         raise ValueError(
             f"{path} is damaged or not a {path.suffix} file ({error}); "
             "download or compress it again."
         ) from None
+    is_long = len(content) >= _FEWEST_BYTES_OF_UTF_16
+    if is_long and content.count(b"\0") * 3 > len(content):
+        raise ValueError(
+            f"{path}, line 1: expected UTF-8, got so many NUL bytes that it must be "
+            "UTF-16; convert the file with `iconv -f UTF-16 -t UTF-8`."
+        )
+    return content
 
 
 def _invalid_utf8(
@@ -126,8 +143,9 @@ def _invalid_utf8(
 ) -> str:
     line = content.count(b"\n", 0, error.start) + first_line
     column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
+    encoding = "UTF-16" if content.startswith(_UTF_16_MARKS) else "ISO-8859-1"
     return (
         f"{name}, line {line}, byte {column}: expected UTF-8, got byte "
         f"0x{content[error.start]:02x}; convert the file, for example with "
-        "`iconv -f ISO-8859-1 -t UTF-8`."
+        f"`iconv -f {encoding} -t UTF-8`."
     )

@@ -22,6 +22,7 @@ __all__ = [
     "Tokenizer",
     "TokenizerPair",
     "check_ids",
+    "has_tokenizers",
     "load_tokenizers",
     "save_tokenizers",
     "train_tokenizers",
@@ -50,10 +51,13 @@ def train_tokenizers(corpus: ParallelCorpus, config: TokenizerConfig) -> Tokeniz
         train_sentencepiece if config.kind in _SENTENCEPIECE_KINDS else train_symbols
     )
     sides = [_sample(side, config) for side in (corpus.source, corpus.target)]
-    if config.joint:
-        tokenizer: Tokenizer = train(itertools.chain(*sides), config)
-        return TokenizerPair(tokenizer, tokenizer)
-    return TokenizerPair(*(train(side, config) for side in sides))
+    try:
+        if config.joint:
+            tokenizer: Tokenizer = train(itertools.chain(*sides), config)
+            return TokenizerPair(tokenizer, tokenizer)
+        return TokenizerPair(*(train(side, config) for side in sides))
+    except ValueError as error:
+        raise ValueError(f"{corpus.origin}: {error}") from error
 
 
 def save_tokenizers(pair: TokenizerPair, folder: Path) -> None:
@@ -67,11 +71,19 @@ def save_tokenizers(pair: TokenizerPair, folder: Path) -> None:
         folder: the run folder; made if missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / _DESCRIPTION).unlink(missing_ok=True)
     description: dict[str, Any] = {"kind": pair.source.kind, "joint": pair.joint}
     for path, tokenizer in zip(_paths(folder, description), pair, strict=False):
         path.write_bytes(tokenizer.to_bytes())
-    # Last, so that a folder with a description is complete.
-    (folder / _DESCRIPTION).write_text(json.dumps(description) + "\n", encoding="utf-8")
+    # Last and at once, so that a folder with a description is complete.
+    fresh = folder / f"{_DESCRIPTION}.new"
+    fresh.write_text(json.dumps(description) + "\n", encoding="utf-8")
+    fresh.replace(folder / _DESCRIPTION)
+
+
+def has_tokenizers(folder: Path) -> bool:
+    """Whether `save_tokenizers` wrote to its end, of which the description is."""
+    return (folder / _DESCRIPTION).exists()
 
 
 def load_tokenizers(folder: Path) -> TokenizerPair:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -65,6 +66,12 @@ class TokenizerPair(NamedTuple):
     def joint(self) -> bool:
         """Whether both languages share one vocabulary."""
         return self.source is self.target
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of both vocabularies, kept with what is trained on them."""
+        content = self.source.to_bytes() + self.target.to_bytes()
+        return hashlib.sha256(content).hexdigest()[:16]
 
 
 def printable_ids(ids: Iterable[int]) -> list[int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 from attnjax.experiment import build_task
-from attnjax.runs.opening import abstract_state, open_untrained
+from attnjax.runs.opening import abstract_state, differing_vocabulary, open_untrained
 from attnjax.training.averaging import average_variables, steps_to_average
 from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.stored_averages import require_new_name, save_average
@@ -36,15 +37,17 @@ def average(
         Its folder, and the steps it is the mean of.
 
     Raises:
-        ValueError: there are not so many checkpoints, the name is taken, or the folder
-            holds no run.
+        ValueError: there are not so many checkpoints, the name is taken, the folder
+            holds no run, or its tokenizers are others than the checkpoints'.
     """
     folder, experiment, translator = open_untrained(workdir)
     label = name or (f"last-{last}" if last is not None else f"best-{best}")
     require_new_name(folder.averaged, label)  # before the work and not after it
     target = abstract_state(experiment, build_task(experiment, translator, None))
     keep = experiment.training.keep_checkpoints
-    with Checkpoints(folder.checkpoints, keep=None) as stored:
+    tokenizers = translator.tokenizers
+    differing = functools.partial(differing_vocabulary, tokenizers)
+    with Checkpoints(folder.checkpoints, keep=None, differing=differing) as stored:
         steps = steps_to_average(stored, last=last, best=best, keep=keep)
 
         def weights() -> Iterator[Variables]:
@@ -53,5 +56,10 @@ def average(
 
         variables = average_variables(weights())
         scores = stored.scores()
-    path = save_average(folder.averaged, label, variables, steps=steps, scores=scores)
+    path = save_average(
+        *(folder.averaged, label, variables),
+        steps=steps,
+        scores=scores,
+        vocabulary=tokenizers.fingerprint,
+    )
     return path, steps

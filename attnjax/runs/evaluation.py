@@ -31,6 +31,7 @@ from attnjax.runs.opening import TrainedRun
 from attnjax.tasks.outputs import Translations
 from attnjax.tasks.translation import TranslationTask
 from attnjax.training.metrics_log import read_metrics
+from attnjax.training.storage import replace_text, written
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ def evaluate(
 
     Raises:
         ValueError: the model has no attention of the layer that is to be drawn.
+        StorageError: the files cannot be written.
     """
     corpus = run.corpus(split)
     translations = run.translator.translate(run.variables, corpus.source)
@@ -81,16 +83,16 @@ def evaluate(
     if report["zero_reason"] is not None:
         logger.warning("BLEU reads 0.0: %s", report["zero_reason"])
     folder = run.folder.evaluation
-    folder.mkdir(parents=True, exist_ok=True)
     hypotheses = folder / f"{split}.{run.languages[1]}"
-    hypotheses.write_text(_as_lines(translations.texts), encoding="utf-8", newline="")
     report_file = folder / f"{split}.json"
-    report_file.write_text(
-        json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
     examples = _examples(run, corpus, translations, heatmaps.count)
-    pictures = _draw(run, split, examples, heatmaps)
-    _write_page(run, report, corpus, translations, examples)
+    with written("the evaluation", run.folder.path):
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_text(hypotheses, _as_lines(translations.texts))
+        text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+        replace_text(report_file, text)
+        pictures = _draw(run, split, examples, heatmaps)
+        _write_page(run, report, corpus, translations, examples)
     return report, [hypotheses, report_file, *pictures, run.folder.page]
 
 

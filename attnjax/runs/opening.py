@@ -75,11 +75,11 @@ def open_run(
         The model, ready to translate.
 
     Raises:
-        ValueError: the folder is missing, holds no checkpoint, or is damaged.
+        ValueError: the folder is missing, holds no checkpoint, is damaged, or its
+            tokenizers are others than the checkpoint was trained with.
     """
     folder, experiment, translator = open_untrained(workdir, search=search)
-    task = build_task(experiment, translator, None)
-    variables, step = _weights(folder, experiment, task, checkpoint)
+    variables, step = _weights(folder, experiment, translator, checkpoint)
     return TrainedRun(
         folder=folder,
         experiment=experiment,
@@ -168,24 +168,49 @@ def open_ensemble(
 
 
 def _weights(
-    folder: RunFolder, experiment: Experiment, task: Task, checkpoint: Checkpoint
+    folder: RunFolder,
+    experiment: Experiment,
+    translator: Translator,
+    checkpoint: Checkpoint,
 ) -> tuple[Variables, int]:
+    task, tokenizers = build_task(experiment, translator, None), translator.tokenizers
     if isinstance(checkpoint, str) and checkpoint.split("/")[0] == AVERAGED:
         name = checkpoint.partition("/")[2] or None
         target = jax.eval_shape(task.init, jax.random.key(0))
-        variables, average = load_average(folder.averaged, name, target)
+        variables, average = load_average(
+            *(folder.averaged, name, target), vocabulary=tokenizers.fingerprint
+        )
         return variables, max(average.steps)
     if not isinstance(checkpoint, int) and checkpoint not in ("best", "latest"):
         raise ValueError(
             "a checkpoint is best, latest, the number of a step, averaged or "
             f"averaged/NAME, got {checkpoint!r}."
         )
-    with Checkpoints(folder.checkpoints, keep=None) as stored:
+    differing = functools.partial(differing_vocabulary, tokenizers)
+    with Checkpoints(folder.checkpoints, keep=None, differing=differing) as stored:
         step = checkpoint if isinstance(checkpoint, int) else None
         if checkpoint == "best":
             step = stored.best_step()  # None, the latest, if none was scored
         state = stored.restore(step, abstract_state(experiment, task))[0]
     return state.evaluation_variables, int(state.step)
+
+
+def differing_vocabulary(
+    tokenizers: TokenizerPair, extra: Mapping[str, Any]
+) -> list[str]:
+    """Whether a run folder's tokenizers are those that a checkpoint was trained with.
+
+    Args:
+        tokenizers: of the run folder.
+        extra: what was saved beside the state.
+
+    Returns:
+        A line with both fingerprints if they are not.
+    """
+    trained = extra["batches"]["identity"]["vocabulary"]
+    if trained == tokenizers.fingerprint:
+        return []
+    return [f"data.vocabulary: {trained} -> {tokenizers.fingerprint}"]
 
 
 def abstract_state(experiment: Experiment, task: Task) -> TrainState:

@@ -21,6 +21,7 @@ from attnjax.data.batching import (
     padded_length,
     pair_batches,
 )
+from attnjax.data.parallel import is_blank
 from attnjax.data.tokenizers import TokenizerPair
 from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
 from attnjax.evaluation.minimum_risk import expected_utilities
@@ -96,7 +97,8 @@ class Translator:
     ) -> Translations:
         """Translates every line.
 
-        A line longer than ``config.max_source_tokens`` is cut there, and counted.
+        A line longer than ``config.max_source_tokens`` is cut there, and counted; the
+        translation of a blank one is empty.
 
         Args:
             variables: of the model.
@@ -272,7 +274,8 @@ class Translator:
 
     def _encode(self, lines: Sequence[str]) -> tuple[list[list[int]], int]:
         limit = self.config.max_source_tokens - 1  # one is </s>
-        sources = self.tokenizers.source.encode_many(lines)
+        said = ["" if is_blank(line) else line for line in lines]
+        sources = self.tokenizers.source.encode_many(said)
         too_long = [
             number for number, source in enumerate(sources, 1) if len(source) > limit
         ]

@@ -113,12 +113,12 @@ class Guard:
             The memory, as numpy arrays on the host.
         """
         stored = {} if stored is None else stored
-        bad_steps = [0] * self.max_bad_steps + list(stored.get("bad_steps", ()))
+        bad_steps = [0] * self.max_bad_steps + [*map(int, stored.get("bad_steps", ()))]
         return GuardState(
             bad_steps=np.array(bad_steps[-self.max_bad_steps :], np.int32),
             halted_at=np.asarray(0, np.int32),
-            usual_norm=np.asarray(stored.get("usual_norm", 0.0), np.float32),
-            num_norms=np.asarray(stored.get("num_norms", 0), np.int32),
+            usual_norm=np.asarray(float(stored.get("usual_norm", 0.0)), np.float32),
+            num_norms=np.asarray(int(stored.get("num_norms", 0)), np.int32),
         )
 
     def judge(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from attnjax.training.manifest import DamagedCheckpointError
 from attnjax.types import PyTree
 
-_LISTED_DIFFERENCES = 20
+_LISTED_DIFFERENCES = 20  # of each kind
+_SHOWN_CHARACTERS = 200
 _CONTENTS_ERRORS = (
     *(ArithmeticError, AttributeError, LookupError),
     *(RecursionError, TypeError, ValueError),
@@ -62,50 +64,48 @@ def differences(stored: PyTree, expected: PyTree) -> list[str]:
     Returns:
         Lines for a reader; empty if the trees agree.
     """
-    old, new = leaves_by_name(stored), leaves_by_name(expected)
-    lines = [
-        f"{name}: missing, expected {new[name]}" for name in new if name not in old
-    ]
-    lines += [f"{name}: {old[name]} not expected" for name in old if name not in new]
-    lines += [
-        f"{name}: {old[name]} -> {new[name]}"
-        for name in new
-        if name in old and old[name] != new[name]
-    ]
-    return lines
+    return [line for lines in _by_kind(stored, expected).values() for line in lines]
 
 
-def listed(lines: list[str]) -> str:
+def listed(lines: Sequence[str]) -> str:
     """Differences as an indented list, cut where it grows too long to read.
 
     Args:
         lines: of `differences`.
 
     Returns:
-        One line each, the first after a line break.
+        One line each, the first after a line break; also on one line they stay apart.
     """
-    shown = lines[:_LISTED_DIFFERENCES]
+    shown = list(lines[:_LISTED_DIFFERENCES])
     if len(lines) > len(shown):
-        shown.append(f"... and {len(lines) - len(shown)} more")
-    return "".join(f"\n  {line}" for line in shown)
+        shown.append(f"... and {len(lines) - len(shown):,} more")
+    return "".join(f"\n  {line};" for line in shown)
 
 
-def require_fit(path: Path, stored: PyTree, target: PyTree) -> None:
+def require_fit(
+    path: Path, stored: PyTree, target: PyTree, others: Sequence[str] = ()
+) -> None:
     """Refuses to restore what is not, leaf for leaf, what the program expects.
 
     Args:
         path: of the checkpoint, for the message.
         stored: its metadata.
         target: arrays or abstract arrays.
+        others: lines on what else differs, for the same message.
 
     Raises:
-        ValueError: if any leaf is missing, extra, or of another shape or dtype.
+        ValueError: if any leaf is missing, extra, or of another shape or dtype, or
+            anything else differs.
     """
-    if lines := differences(stored, target):
+    kinds = _by_kind(stored, target)
+    counts = [f"{len(lines):,} {kind}" for kind, lines in kinds.items() if lines]
+    if counts or others:
+        summary = f"; leaves: {', '.join(counts)}" if counts else ""
+        lines = "".join(map(listed, (others, *kinds.values())))
         raise ValueError(
             f"the checkpoint {path} does not fit this configuration (stored -> "
-            f"expected):{listed(lines)}\nuse the configuration it was trained with, or "
-            "another run folder."
+            f"expected{summary}):{lines}\nuse the configuration, the data and the "
+            "tokenizers it was trained with, or another run folder."
         )
 
 
@@ -129,6 +129,29 @@ def readable(path: Path) -> Iterator[None]:
         reason = str(error).partition("\n")[0]
         raise ValueError(
             f"the checkpoint {path} cannot be read ({type(error).__name__}: {reason}); "
+            "restore it from a copy, or use another one."
+        ) from error
+
+
+@contextlib.contextmanager
+def intact(path: Path) -> Iterator[None]:
+    """Turns what values that we never wrote raise while they are read into a sentence.
+
+    Args:
+        path: of the checkpoint whose values beside the state the body reads.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        DamagedCheckpointError: if the body raises any error that such values cause.
+    """
+    try:
+        yield
+    except _CONTENTS_ERRORS as error:
+        raise DamagedCheckpointError(
+            f"the checkpoint {path} is damaged: what it holds beside the weights is "
+            f"wrong ({type(error).__name__}: {str(error)[:_SHOWN_CHARACTERS]}); "
             "restore it from a copy, or use another one."
         ) from error
 
@@ -178,6 +201,17 @@ def with_parts(target: PyTree, parts: PyTree) -> PyTree:
     if dataclasses.is_dataclass(target) and not isinstance(target, type):
         return dataclasses.replace(target, **parts)
     return parts
+
+
+def _by_kind(stored: PyTree, expected: PyTree) -> dict[str, list[str]]:
+    old, new = leaves_by_name(stored), leaves_by_name(expected)
+    return {
+        "missing": [f"{n}: missing, expected {new[n]}" for n in new if n not in old],
+        "not expected": [f"{n}: {old[n]} not expected" for n in old if n not in new],
+        "of another shape or dtype": [
+            f"{n}: {old[n]} -> {new[n]}" for n in new if old.get(n, new[n]) != new[n]
+        ],
+    }
 
 
 def _name(entry: object) -> str:

@@ -25,7 +25,7 @@ from attnjax.training.checkpoint_files import (
 )
 from attnjax.training.checkpoint_tree import present_parts
 from attnjax.training.manifest import ANNOUNCEMENT, DamagedCheckpointError
-from attnjax.training.orbax_manager import load, open_manager
+from attnjax.training.orbax_manager import Differing, load, open_manager
 from attnjax.training.processes import verified_for_all, wait_for_all
 from attnjax.training.scores import Scores
 from attnjax.training.storage import (
@@ -77,6 +77,7 @@ class Checkpoints:
         *,
         damaged: Literal["previous", "refuse"] = "previous",
         on_save_failure: Literal["stop", "continue"] = "stop",
+        differing: Differing = lambda extra: [],
     ) -> None:
         """Opens a folder of checkpoints, to write if ``keep`` is given.
 
@@ -91,10 +92,13 @@ class Checkpoints:
                 that is asked for by number or as the best is refused in any case.
             on_save_failure: what a full disk or a lost folder means: `save` raises, or
                 logs an error and returns. The last failure is raised by `close`.
+            differing: what of the values saved with a state does not fit; a line each
+                for the message that refuses it, together with its leaves.
         """
         self.folder = folder.absolute()
         self._keep = keep
         self._when_damaged, self._on_save_failure = damaged, on_save_failure
+        self._differing = differing
         self._writing: _Writing | None = None
         self._unsaved: StorageError | None = None
         self._scores = Scores(self.folder)
@@ -258,8 +262,8 @@ class Checkpoints:
         Raises:
             FileNotFoundError: if there is no such checkpoint.
             DamagedCheckpointError: if a file of it is not as it was saved.
-            ValueError: if any leaf is missing, extra, or of another shape or dtype;
-                nothing is cast.
+            ValueError: if any leaf is missing, extra, or of another shape or dtype, or
+                anything else differs; nothing is cast.
         """
         if step is None and (found := self.resume(target)) is not None:
             return found.state, found.extra
@@ -325,7 +329,7 @@ class Checkpoints:
     def _read(self, step: int, target: PyTree) -> tuple[PyTree, dict[str, Any]]:
         folder = self.folder / str(step)
         with verified_for_all(folder, name=folder.name):
-            return load(self._manager, folder, target)
+            return load(self._manager, folder, target, self._differing)
 
     def _begin(
         self, step: int, state: PyTree, extra: Mapping[str, Any], score: float | None

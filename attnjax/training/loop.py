@@ -24,17 +24,13 @@ from attnjax.config import TrainingConfig
 from attnjax.training.agreement import StopVote, largest_over_processes
 from attnjax.training.anomalies import Guard, GuardState, pushed, take_verdict
 from attnjax.training.anomaly_report import DivergenceError
+from attnjax.training.checkpoint_tree import intact
 from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.hooks import TRAIN, VALIDATION, Hook, RunStart
 from attnjax.training.interruption import catch_interruption
-from attnjax.training.metrics import (
-    GRADIENT_NORM,
-    LEARNING_RATE,
-    SKIPPED_STEPS,
-    Window,
-    to_floats,
-)
+from attnjax.training.metrics import LEARNING_RATE, SKIPPED_STEPS, Window, to_floats
 from attnjax.training.progress import Progress
+from attnjax.training.resumption import Resumption, differing_data
 from attnjax.training.sharding import Layout, jit_train_step
 from attnjax.training.state import TrainState, abstract_state, init_state
 from attnjax.training.step import make_train_step
@@ -126,6 +122,7 @@ def train(
                 *(folder, config.keep_checkpoints),
                 damaged=config.damaged_checkpoint,
                 on_save_failure=config.on_save_failure,
+                differing=functools.partial(differing_data, batches),
             )
         )
         run = _Run(task, optimizer, batches, config, checkpoints, vote)
@@ -196,16 +193,15 @@ class _Run:
             self._remember(self._guard.begin())
             return
         self._step, self._state, extra = resumed
-        self._remember(self._guard.begin(extra.get("guard")))
+        with intact(self._checkpoints.folder / str(self._step)):
+            stored = Resumption.of(extra, self._guard)
+            self._batches.set_state(stored.batches)
+        self._remember(stored.guard)
         self._saved_step = self._step
-        self._batches.set_state(extra["batches"])
-        self._progress = Progress.from_json(extra["progress"])
+        self._progress = stored.progress
         self._seconds_before = self._progress.seconds
-        if extra["window"] is not None:
-            stored = extra["window"]  # of an older version: nothing was skipped
-            stored = {SKIPPED_STEPS: [0.0, stored[GRADIENT_NORM][1]], **stored}
-            window = Window.from_json(stored)
-            self._window = self._layout.place_state(window)
+        if stored.window is not None:
+            self._window = self._layout.place_state(stored.window)
         logger.info("going on from step %d of %s", self._step, self._checkpoints.folder)
 
     def go_back(self, optimizer: optax.GradientTransformation, seed: int) -> None:
@@ -360,15 +356,11 @@ class _Run:
         self._progress.seconds = (
             self._seconds_before + time.perf_counter() - self._began
         )
-        extra = {
-            "batches": dict(self._batches.get_state()),
-            "progress": self._progress.to_json(),
-            "window": None if self._window is None else self._window.to_json(),
-            "guard": self._state.guard.to_json(),
-        }
-        # Without the guard's memory, which is in `extra`: its size is a setting.
+        position, guard = self._batches.get_state(), self._state.guard
+        standing = Resumption(position, self._progress, self._window, guard)
+        # Without the guard's memory, which is beside it: its size is a setting.
         bare = dataclasses.replace(self._state, guard=None)
-        if self._checkpoints.save(self._step, bare, extra):
+        if self._checkpoints.save(self._step, bare, standing.to_json()):
             self._saved_step = self._step
 
     def _result(self) -> TrainResult:

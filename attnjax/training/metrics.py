@@ -107,7 +107,7 @@ class Window(NamedTuple):
             The window, as numpy scalars on the host.
         """
         metrics = {
-            name: Ratio(np.asarray(total, np.float32), np.asarray(count, np.float32))
+            name: Ratio(np.asarray(float(total), "f4"), np.asarray(float(count), "f4"))
             for name, (total, count) in stored.items()
         }
         return Window(metrics)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, Literal
 
 from attnjax.training.hooks import TRAIN, Record, RunStart
+from attnjax.training.storage import MOST_BYTES_WAITING, replace_text, written
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -19,23 +21,28 @@ class MetricsLog:
     on from there, those lines are cut off before they come again.
     """
 
-    def __init__(self, workdir: Path) -> None:
+    def __init__(
+        self, workdir: Path, on_failure: Literal["stop", "continue"] = "stop"
+    ) -> None:
         """Names the file; nothing is opened before the run starts.
 
         Args:
             workdir: the run folder.
+            on_failure: what a full disk means: `log` raises, or logs an error and keeps
+                the line for the next time. The last failure is raised by `close`.
         """
         self._path = workdir / METRICS_FILE
-        self._file: TextIO | None = None
+        self._on_failure = on_failure
+        self._file: BinaryIO | None = None
 
     def start(self, start: RunStart) -> None:
         """Cuts off what the run has not seen, and opens the file."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        kept = [line for line in _lines(self._path) if _is_seen(line, start)]
-        fresh = self._path.with_name(self._path.name + ".new")
-        fresh.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-        fresh.replace(self._path)
-        self._file = self._path.open("a", encoding="utf-8", buffering=1)
+        with self._written():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            kept = [line for line in _lines(self._path) if _is_seen(line, start)]
+            replace_text(self._path, "".join(f"{line}\n" for line in kept))
+            # What could not be written stays in the buffer, and its rest comes first.
+            self._file = self._path.open("ab", buffering=MOST_BYTES_WAITING)
 
     def step(self, step: int) -> None:
         """Writes nothing: an update alone is no log event."""
@@ -44,17 +51,25 @@ class MetricsLog:
         """Writes a line, at once; JSON has no NaN, so such a number becomes null."""
         if self._file is not None:
             finite = {name: _null_if_not_finite(v) for name, v in record.items()}
-            self._file.write(json.dumps(finite) + "\n")
+            with self._written(self._on_failure):
+                self._file.write((json.dumps(finite) + "\n").encode())
+                self._file.flush()
 
     def close(self) -> None:
         """Closes the file."""
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            file, self._file = self._file, None
+            with self._written():
+                file.close()
+
+    def _written(
+        self, on_failure: Literal["stop", "continue"] = "stop"
+    ) -> contextlib.AbstractContextManager[None]:
+        return written(METRICS_FILE, self._path.parent, on_failure=on_failure)
 
 
 def read_metrics(workdir: Path) -> list[dict[str, Any]]:
-    """The records of a run, oldest first; a half-written last line is left out.
+    """The records of a run, oldest first; a half-written line is left out.
 
     Args:
         workdir: the run folder.
@@ -73,14 +88,17 @@ def _null_if_not_finite(value: Any) -> Any:
 def _lines(path: Path) -> list[str]:
     if not path.exists():
         return []
-    return path.read_text(encoding="utf-8").split("\n")
+    return path.read_text(encoding="utf-8", errors="replace").split("\n")
 
 
 def _parse(line: str) -> dict[str, Any] | None:
+    """The record, None if the line is half of one, or none that we wrote."""
     try:
-        return json.loads(line)
-    except json.JSONDecodeError:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
         return None
+    is_record = isinstance(record, dict) and isinstance(record.get("event"), str)
+    return record if is_record and type(record.get("step")) is int else None
 
 
 def _is_seen(line: str, start: RunStart) -> bool:

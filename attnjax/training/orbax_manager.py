@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import orbax.checkpoint as ocp
 from attnjax.training.checkpoint_files import require_plain_json
 from attnjax.training.checkpoint_tree import (
     abstract_leaf,
+    intact,
     present_parts,
     readable,
     require_fit,
@@ -19,6 +20,9 @@ from attnjax.training.checkpoint_tree import (
 )
 from attnjax.training.commit import ManifestedPath
 from attnjax.types import PyTree
+
+Differing = Callable[[Mapping[str, Any]], list[str]]
+"""From the values saved with a state to a line, old and new, for each that differs."""
 
 
 def open_manager(
@@ -53,7 +57,10 @@ def open_manager(
 
 
 def load(
-    manager: ocp.CheckpointManager, folder: Path, target: PyTree
+    manager: ocp.CheckpointManager,
+    folder: Path,
+    target: PyTree,
+    differing: Differing = lambda extra: [],
 ) -> tuple[PyTree, dict[str, Any]]:
     """Reads a checkpoint into the structure of a target.
 
@@ -62,28 +69,30 @@ def load(
         folder: of the checkpoint; its name is the step.
         target: arrays or abstract arrays; those with a sharding are placed by it, the
             others on the first device.
+        differing: what of the values saved with the state does not fit.
 
     Returns:
         The state, and the JSON values saved with it.
 
     Raises:
-        ValueError: if any leaf is missing, extra, or of another shape or dtype, or if
-            the contents are no checkpoint.
+        DamagedCheckpointError: if the JSON values are none that were saved.
+        ValueError: if any leaf is missing, extra, or of another shape or dtype, if
+            anything else differs, or if the contents are no checkpoint.
     """
     require_plain_json(folder)
+    step = int(folder.name)
     with readable(folder):
-        stored = manager.item_metadata(int(folder.name)).state.tree
-    require_fit(folder, stored, target)
+        stored = manager.item_metadata(step).state.tree
+        values = ocp.args.Composite(extra=ocp.args.JsonRestore())
+        extra = dict(manager.restore(step, args=values).extra)
+    with intact(folder):
+        others = differing(extra)
+    require_fit(folder, stored, target, others)
     abstract = present_parts(jax.tree.map(abstract_leaf, target))
     with readable(folder):
-        restored = manager.restore(
-            int(folder.name),
-            args=ocp.args.Composite(
-                state=ocp.args.StandardRestore(abstract),
-                extra=ocp.args.JsonRestore(),
-            ),
-        )
-        return with_parts(target, restored.state), dict(restored.extra)
+        arrays = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
+        restored = manager.restore(step, args=arrays)
+        return with_parts(target, restored.state), extra
 
 
 class _Preserving:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -59,5 +59,24 @@ class Progress:
 
         Returns:
             The progress.
+
+        Raises:
+            LookupError: if there is no such field.
+            TypeError: if a value is of no such type, or `ValueError`.
         """
-        return Progress(**stored)
+        return Progress(**{name: _READERS[name](v) for name, v in stored.items()})
+
+
+def _scores(stored: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in stored.items()}
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "scores": _scores,
+    "evaluated_step": int,
+    "best_score": lambda stored: None if stored is None else float(stored),
+    "best_step": lambda stored: None if stored is None else int(stored),
+    "stale_evaluations": int,
+    "seconds": float,
+    "window_seconds": float,
+}

@@ -12,6 +12,7 @@ import jax
 
 from attnjax.json_files import parse_json, read_bounded, shown
 from attnjax.training.manifest import sealed, unsealed
+from attnjax.training.storage import replace_text
 
 _FILE = "scores.json"
 _MOST_BYTES = 1 << 20
@@ -74,14 +75,8 @@ class Scores:
             OSError: if the storage fails; the file is then as it was.
         """
         if not self._is_stored and jax.process_index() == 0:
-            fresh = self._path.with_name(self._path.name + ".new")
             content = {"scores": {str(s): score for s, score in self.by_step.items()}}
-            try:
-                fresh.write_text(sealed(content), encoding="utf-8")
-                fresh.replace(self._path)
-            except OSError:
-                fresh.unlink(missing_ok=True)
-                raise
+            replace_text(self._path, sealed(content))
         self._is_stored = True
 
     def _become(self, by_step: dict[int, float]) -> None:

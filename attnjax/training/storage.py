@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import logging
 import math
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import jax
 
 from attnjax.types import PyTree
+
+logger = logging.getLogger(__name__)
+
+MOST_BYTES_WAITING = 1 << 20  # of a log, for room on the disk
 
 _ADVICE = {
     errno.ENOSPC: "free some space, or lower training.keep_checkpoints",
@@ -57,6 +65,55 @@ def storage_error(
         f"{what} could not be written to {path}: {reason} ({needed} bytes needed, "
         f"{free_bytes(path):,} free); {_ADVICE[code]}."
     )
+
+
+@contextlib.contextmanager
+def written(
+    what: str, path: Path, *, on_failure: Literal["stop", "continue"] = "stop"
+) -> Iterator[None]:
+    """Turns a fault of the storage while something small is written into a sentence.
+
+    Args:
+        what: that is written, such as ``config.json``.
+        path: of the folder it lies in.
+        on_failure: whether the sentence is raised, or logged as an error.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        StorageError: if the body meets a fault of the storage, unless training is to
+            continue.
+    """
+    try:
+        yield
+    except OSError as error:
+        failure = storage_error(error, what, path)
+        if failure is None:
+            raise
+        if on_failure == "stop":
+            raise failure from error
+        logger.error("%s Training continues without it.", failure)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replaces a file so that it is never half of anything, whatever fails or ends.
+
+    Args:
+        path: of the file, which need not exist.
+        text: the new content, stored as UTF-8.
+
+    Raises:
+        OSError: if the storage fails; the file is then as it was.
+    """
+    fresh = path.with_name(path.name + ".new")
+    try:
+        fresh.write_text(text, encoding="utf-8", newline="")
+        fresh.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
 
 
 def require_folder(path: Path) -> None:

@@ -35,11 +35,14 @@ class Average:
         name: of its folder.
         steps: of the checkpoints, rising.
         scores: of those of them that were scored, by step.
+        vocabulary: fingerprint of the tokenizers that the weights belong to; None of an
+            average from before it was kept.
     """
 
     name: str
     steps: tuple[int, ...]
     scores: Mapping[int, float]
+    vocabulary: str | None = None
 
 
 def save_average(
@@ -49,6 +52,7 @@ def save_average(
     *,
     steps: Sequence[int],
     scores: Mapping[int, float],
+    vocabulary: str | None = None,
 ) -> Path:
     """Stores an average under a name; it is there as a whole, or not at all.
 
@@ -58,6 +62,7 @@ def save_average(
         variables: the linen collections.
         steps: of the checkpoints that were averaged.
         scores: by step; those of other steps are left out.
+        vocabulary: fingerprint of the tokenizers that the weights belong to.
 
     Returns:
         The folder of this average.
@@ -71,6 +76,7 @@ def save_average(
     description = {
         "steps": list(steps),
         "scores": {str(step): scores[step] for step in steps if step in scores},
+        "vocabulary": vocabulary,
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +136,11 @@ def average_names(folder: Path) -> list[str]:
 
 
 def load_average(
-    folder: Path, name: str | None, target: Variables
+    folder: Path,
+    name: str | None,
+    target: Variables,
+    *,
+    vocabulary: str | None = None,
 ) -> tuple[Variables, Average]:
     """Reads an average into the structure of a target.
 
@@ -139,6 +149,7 @@ def load_average(
         name: which one; None if there is but one.
         target: arrays or abstract arrays; those with a sharding are placed by it, the
             others on the first device.
+        vocabulary: fingerprint of the present tokenizers; None accepts any.
 
     Returns:
         The variables, and what they are the average of.
@@ -146,8 +157,9 @@ def load_average(
     Raises:
         FileNotFoundError: if there is no complete average of that name.
         DamagedCheckpointError: if a file of it is not as it was saved.
-        ValueError: if no name is given and there are several, or if any leaf is
-            missing, extra, or of another shape or dtype; nothing is cast.
+        ValueError: if no name is given and there are several, if any leaf is missing,
+            extra, or of another shape or dtype, or if the tokenizers are others;
+            nothing is cast.
     """
     name = _resolve(folder, name)
     path = folder.absolute() / name
@@ -156,16 +168,13 @@ def load_average(
         require_plain_json(path)
         with readable(path):
             stored = checkpointer.metadata(path).item_metadata.variables.tree
-        require_fit(path, stored, target)
+            values = ocp.args.Composite(description=ocp.args.JsonRestore())
+            description = checkpointer.restore(path, args=values).description
+            average = _described(name, description)
+        require_fit(path, stored, target, _other_vocabulary(average, vocabulary))
         with readable(path):
-            restored = checkpointer.restore(
-                path,
-                args=ocp.args.Composite(
-                    variables=ocp.args.StandardRestore(abstract),
-                    description=ocp.args.JsonRestore(),
-                ),
-            )
-            return restored.variables, _described(name, restored.description)
+            arrays = ocp.args.Composite(variables=ocp.args.StandardRestore(abstract))
+            return checkpointer.restore(path, args=arrays).variables, average
 
 
 def _checkpointer() -> ocp.Checkpointer:
@@ -183,7 +192,14 @@ def _described(name: str, description: Mapping[str, Any]) -> Average:
     steps = tuple(map(int, description["steps"]))
     if not steps:
         raise ValueError("it is the average of nothing")
-    return Average(name=name, steps=steps, scores=scores)
+    vocabulary = description.get("vocabulary")
+    return Average(name=name, steps=steps, scores=scores, vocabulary=vocabulary)
+
+
+def _other_vocabulary(average: Average, present: str | None) -> list[str]:
+    if None in (average.vocabulary, present) or average.vocabulary == present:
+        return []
+    return [f"data.vocabulary: {average.vocabulary} -> {present}"]
 
 
 def _is_complete(path: Path) -> bool:

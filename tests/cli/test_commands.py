@@ -263,6 +263,16 @@ def test_evaluation_writes_the_page(run):
     assert {"ter", "panel", "intervals", "bleu_by_source_words"} <= set(report)
 
 
+def test_an_evaluation_that_does_not_fit_is_a_sentence(call, run, files_of_at_most):
+    before = (run / "evaluation/test.json").read_bytes()
+    with files_of_at_most(10):
+        code, rows, err = call("evaluate", "--pictures", "0")
+    assert code == 1
+    assert rows == []
+    assert f"the evaluation could not be written to {run}: File too large" in err
+    assert (run / "evaluation/test.json").read_bytes() == before
+
+
 HOSTILE = {
     "nothing": (b"", 0),
     "only empty lines": (b"\n\n\n", 3),

@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 from attnjax.config import TokenizerConfig
 from attnjax.data.parallel import ParallelCorpus
 from attnjax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from attnjax.data.tokenizers import load_tokenizers, save_tokenizers, train_tokenizers
-from attnjax.data.vocabulary import check_ids
+from attnjax.data.tokenizers import (
+    TokenizerPair,
+    check_ids,
+    has_tokenizers,
+    load_tokenizers,
+    save_tokenizers,
+    train_tokenizers,
+)
 
 GERMAN = ["der kleine Hund schläft", "ein großer Baum", "übung macht den Meister"] * 7
 ENGLISH = ["the small dog sleeps", "a tall tree", "practice makes perfect"] * 7
@@ -133,6 +139,27 @@ def test_saved_and_loaded(tmp_path, kind, joint):
         assert after.encode(text) == before.encode(text)
     files = {path.name.split(".")[1] for path in (tmp_path / "run").iterdir()}
     assert {"source", "target"} <= files or joint
+
+
+def test_a_save_that_fails_on_the_way_leaves_nothing_to_load(
+    tmp_path, files_of_at_most
+):
+    pair = train(kind="word")
+    save_tokenizers(pair, tmp_path)
+    assert has_tokenizers(tmp_path)
+    with files_of_at_most(100), pytest.raises(OSError, match="File too large"):
+        save_tokenizers(pair, tmp_path)
+    assert not has_tokenizers(tmp_path)
+    save_tokenizers(pair, tmp_path)
+    assert load_tokenizers(tmp_path).fingerprint == pair.fingerprint
+
+
+def test_a_fingerprint_is_of_both_sides_and_their_order():
+    pair = train(kind="word", joint=False)
+    source, target = pair
+    others = [TokenizerPair(target, source), TokenizerPair(source, source)]
+    assert pair.fingerprint == train(kind="word", joint=False).fingerprint
+    assert len({pair.fingerprint, *(other.fingerprint for other in others)}) == 3
 
 
 def test_a_folder_without_tokenizers(tmp_path):

@@ -1,14 +1,22 @@
 """A full disk, a folder that is read-only or gone: one sentence, and nothing lost."""
 
+import dataclasses
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from attnjax import config_json, experiment
+from attnjax.config import TextFilesSource, TokenizerConfig
+from attnjax.data.tokenizers import has_tokenizers
+from attnjax.training.storage import StorageError
+
+GOLDEN = Path(__file__).parents[1] / "golden/checkpoint_v0.1"
 SCRIPT = Path(__file__).with_name("storage_scenarios.py")
 IN_NAMESPACE = ["unshare", "--map-root-user", "--mount"]
 MOUNTING = [
@@ -161,3 +169,41 @@ def test_a_limit_on_the_size_of_a_file_is_a_fault_like_any_other(unmounted):
     went_on = unmounted["too_large_a_file", "continue"]
     assert went_on["errors"] == [None, None]
     assert went_on["restored"] == [3, True]
+
+
+def golden_experiment(workdir):
+    text = (GOLDEN / "config.json").read_text()
+    return dataclasses.replace(config_json.from_json(text, origin=""), workdir=workdir)
+
+
+def test_a_config_that_does_not_fit_leaves_the_old_one(tmp_path, files_of_at_most):
+    """It is written anew whenever a run goes on, for some of it may change."""
+    run = shutil.copytree(GOLDEN, tmp_path / "run")
+    before = (run / "config.json").read_bytes()
+    with files_of_at_most(1_000), pytest.raises(StorageError) as caught:
+        experiment.train(golden_experiment(run))
+    assert is_sentence(str(caught.value), "config.json", "File too large")
+    assert (run / "config.json").read_bytes() == before
+    assert {path.name for path in run.iterdir()} == {p.name for p in GOLDEN.iterdir()}
+
+
+def test_a_tokenizer_that_does_not_fit_is_trained_again(
+    tmp_path, files_of_at_most, monkeypatch
+):
+    monkeypatch.setattr(experiment, "run_loop", lambda *_, **__: "trained")
+    for language in ("de", "en"):
+        words = "\n".join(f"{language} word{n}" for n in range(2_000))
+        (tmp_path / f"train.{language}").write_text(words)
+    text = TextFilesSource(
+        **dict.fromkeys(("train", "valid", "test"), tmp_path / "train")
+    )
+    stored = golden_experiment(tmp_path / "run")
+    tokenizer = TokenizerConfig(kind="word", vocab_size=2_010, joint=False)
+    data = dataclasses.replace(stored.data, source=text, tokenizer=tokenizer)
+    fresh = dataclasses.replace(stored, data=data)
+    with files_of_at_most(9_000), pytest.raises(StorageError) as caught:
+        experiment.train(fresh)
+    assert is_sentence(str(caught.value), "the tokenizer", "File too large")
+    assert not has_tokenizers(tmp_path / "run/tokenizer")
+    assert experiment.train(fresh) == "trained"
+    assert has_tokenizers(tmp_path / "run/tokenizer")

@@ -5,7 +5,12 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-from attnjax.training.checkpoint_tree import Leaf, differences, leaves_by_name
+from attnjax.training.checkpoint_tree import (
+    Leaf,
+    differences,
+    leaves_by_name,
+    require_fit,
+)
 from attnjax.training.state import init_state
 
 
@@ -44,3 +49,25 @@ def test_each_kind_of_difference_has_a_line(stored, expected_line):
     abstract = jax.eval_shape(tree)
     assert differences(stored, abstract) == [expected_line]
     assert differences(tree(), abstract) == []
+
+
+def test_a_message_has_all_kinds_and_counts_what_it_leaves_out(tmp_path):
+    stored = {f"old_{n}": jnp.zeros(3) for n in range(25)} | {"b": jnp.zeros(5)}
+    expected = {f"new_{n}": jnp.zeros(7) for n in range(22)} | {"b": jnp.zeros(2)}
+    with pytest.raises(ValueError, match="does not fit") as caught:
+        require_fit(tmp_path / "600", stored, expected, ["data.corpus: a -> b"])
+    message = str(caught.value)
+    assert f"{tmp_path}/600" in message
+    assert "22 missing, 25 not expected, 1 of another shape or dtype" in message
+    assert "data.corpus: a -> b;" in message
+    assert "b: float32[5] -> float32[2];" in message
+    assert "new_19: missing, expected float32[7];" in message
+    assert "old_19: float32[3] not expected;" in message
+    assert ("... and 2 more;" in message, "... and 5 more;" in message) == (True, True)
+    assert "new_9:" not in message
+    require_fit(tmp_path, stored, stored)
+
+
+def test_something_else_alone_is_enough_to_refuse(tmp_path):
+    with pytest.raises(ValueError, match=r"\(stored -> expected\):\n  data.a: 1 -> 2;"):
+        require_fit(tmp_path, {}, {}, ["data.a: 1 -> 2"])

@@ -1,12 +1,14 @@
 """The log has each step once, and every line is JSON."""
 
 import json
+import logging
 import math
 
 import pytest
 
 from attnjax.training.hooks import RunStart, scalars
 from attnjax.training.metrics_log import MetricsLog, read_metrics
+from attnjax.training.storage import StorageError
 
 TIMING = {"seconds": 1.5}
 
@@ -78,3 +80,65 @@ def test_what_is_not_finite_is_null(tmp_path):
 
 def test_scalars_leave_out_what_every_record_has():
     assert scalars(record(2, loss=1.0, bleu=2.0)) == {"loss": 1.0, "bleu": 2.0}
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        *("7", "null", "[]", "{}", '{"step": 2}', '{"event": "train", "step": "2"}'),
+        *('{"event": 7, "step": 2}', "[" * 99_999, "\0", "\ud800"),
+    ],
+)
+def test_a_line_that_is_no_record_is_left_out(tmp_path, garbage):
+    write(tmp_path, [record(2)])
+    path = tmp_path / "metrics.jsonl"
+    broken = garbage.encode("utf-8", "surrogatepass") + b"\n" + path.read_bytes()
+    path.write_bytes(broken)
+    assert steps(tmp_path) == [("train", 2)]
+    write(tmp_path, [record(4)], step=2)
+    assert steps(tmp_path) == [("train", 2), ("train", 4)]
+
+
+def test_a_full_disk_ends_the_log_in_a_sentence(tmp_path, files_of_at_most):
+    log = MetricsLog(tmp_path)
+    log.start(RunStart(0, 10, "rows", False))
+    log.log(record(1))
+    message = rf"metrics\.jsonl could not be written to {tmp_path}: File too large"
+    with files_of_at_most((tmp_path / "metrics.jsonl").stat().st_size + 9):
+        with pytest.raises(StorageError, match=message):
+            log.log(record(2))
+        with pytest.raises(StorageError, match=message):
+            log.close()
+        log.close()
+    assert steps(tmp_path) == [("train", 1)]  # and a part of step 2
+    write(tmp_path, [record(2)], step=1)
+    assert steps(tmp_path) == [("train", 1), ("train", 2)]
+
+
+def test_lines_wait_for_room_where_training_is_to_continue(
+    tmp_path, files_of_at_most, caplog
+):
+    log = MetricsLog(tmp_path, "continue")
+    log.start(RunStart(0, 1_000, "rows", False))
+    log.log(record(1))
+    with (
+        caplog.at_level(logging.ERROR),
+        files_of_at_most((tmp_path / "metrics.jsonl").stat().st_size + 9),
+    ):
+        for step in range(2, 500):
+            log.log(record(step))
+    assert len(caplog.messages) == 498
+    log.log(record(500))
+    log.close()
+    assert steps(tmp_path) == [("train", step) for step in range(1, 501)]
+
+
+def test_a_log_that_cannot_begin_is_a_sentence(tmp_path, files_of_at_most):
+    write(tmp_path, [record(2)])
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    with (
+        files_of_at_most(9),
+        pytest.raises(StorageError, match=r"metrics\.jsonl could"),
+    ):
+        MetricsLog(tmp_path).start(RunStart(2, 10, "rows", False))
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before

@@ -1,6 +1,7 @@
 """A fault of the storage is one sentence with what, where, and how many bytes."""
 
 import errno
+import logging
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +10,11 @@ import pytest
 from attnjax.training.storage import (
     StorageError,
     free_bytes,
+    replace_text,
     require_folder,
     size_bytes,
     storage_error,
+    written,
 )
 
 TENSORSTORE = (
@@ -90,3 +93,40 @@ def test_the_size_of_a_state_is_that_of_its_leaves():
     assert size_bytes(tree) == 60 + 14
     assert size_bytes({"rng": jax.random.key(0)}) == 8
     assert size_bytes(jax.eval_shape(lambda: tree)) == 60 + 14
+
+
+def test_what_is_written_fails_in_a_sentence(tmp_path):
+    with (
+        pytest.raises(
+            StorageError, match=rf"^a log could not be written to {tmp_path}: "
+        ),
+        written("a log", tmp_path),
+    ):
+        raise OSError(errno.ENOSPC, "full")
+    with pytest.raises(ZeroDivisionError), written("a log", tmp_path):
+        raise ZeroDivisionError
+    with pytest.raises(OSError, match="no fault") as other, written("a log", tmp_path):
+        raise OSError("no fault of the storage")
+    assert not isinstance(other.value, StorageError)
+
+
+def test_what_is_written_may_be_let_go(tmp_path, caplog):
+    with caplog.at_level(logging.ERROR):
+        for error in (OSError(errno.ENOSPC, "full"), OSError(errno.EROFS, "x")):
+            with written("a log", tmp_path, on_failure="continue"):
+                raise error
+    assert [m.endswith("Training continues without it.") for m in caplog.messages] == [
+        True,
+        True,
+    ]
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path, files_of_at_most):
+    path = tmp_path / "config.json"
+    replace_text(path, "old ä\r\n")
+    with files_of_at_most(5):
+        replace_text(path, "newer")
+        with pytest.raises(OSError, match="File too large"):
+            replace_text(path, "newest")
+    assert path.read_bytes() == b"newer"
+    assert [each.name for each in tmp_path.iterdir()] == ["config.json"]

@@ -4,9 +4,12 @@ import struct
 import subprocess
 import sys
 
+import pytest
 from tensorboardX.proto import event_pb2
+from tensorboardX.record_writer import masked_crc32c
 
 from attnjax.training.hooks import RunStart
+from attnjax.training.storage import StorageError
 from attnjax.training.tensorboard import TensorBoard
 
 RECORD = {"event": "train", "step": 3, "loss": 2.5, "timing": {"seconds": 0.5}}
@@ -18,7 +21,11 @@ def events(folder):
         data = path.read_bytes()
         while data:
             (length,) = struct.unpack("<Q", data[:8])
-            yield event_pb2.Event.FromString(data[12 : 12 + length])
+            checksum, event = data[8:12], data[12 : 12 + length]
+            assert checksum == struct.pack("<I", masked_crc32c(data[:8]))
+            checksum = data[12 + length : 16 + length]
+            assert checksum == struct.pack("<I", masked_crc32c(event))
+            yield event_pb2.Event.FromString(event)
             data = data[16 + length :]
 
 
@@ -49,6 +56,36 @@ def test_a_resumed_run_hides_what_is_beyond(tmp_path):
         if event.session_log.status == event_pb2.SessionLog.START
     ]
     assert starts == [3]
+
+
+def test_sessions_within_one_second_overwrite_nothing(tmp_path):
+    for step in (0, 3, 6):
+        run(tmp_path, step=step)
+    assert len(list((tmp_path / "tensorboard").glob("events.out.tfevents.*"))) == 3
+    versions = [e.file_version for e in events(tmp_path / "tensorboard")]
+    assert versions.count("brain.Event:2") == 3
+
+
+@pytest.mark.parametrize("policy", ["stop", "continue"])
+def test_a_full_disk_is_a_sentence_and_no_endless_wait(
+    tmp_path, files_of_at_most, caplog, policy
+):
+    """The thread of tensorboardX dies of it, and its eleventh event waits for ever."""
+    board = TensorBoard(tmp_path, policy)
+    board.start(RunStart(0, 100, "rows", False))
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    with files_of_at_most(file.stat().st_size + 9):
+        if policy == "stop":
+            with pytest.raises(StorageError, match="TensorBoard's events could not be"):
+                board.log(RECORD)
+        else:
+            for step in range(30):
+                board.log({**RECORD, "step": step})
+            assert len(caplog.messages) == 30
+    board.close()  # there is room again
+    found = [event.step for event in events(tmp_path / "tensorboard") if event.step]
+    expected = [3] if policy == "stop" else [*range(1, 30)]
+    assert sorted({*found}) == expected
 
 
 def test_the_trainer_imports_no_tensorflow():
