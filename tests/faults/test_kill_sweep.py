@@ -2,7 +2,7 @@
 
 The whole sweep (30 kills at random, 10 inside a save; 10 minutes on two cores):
 
-    python -m pytest -m slow -s tests/faults/test_kill_sweep.py
+    python -m pytest -m sweep -s tests/faults/test_kill_sweep.py
 """
 
 import json
@@ -305,6 +305,7 @@ def unbroken_sweep(config, tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", range(NUM_CHAINS))
 def test_the_whole_sweep(unbroken_sweep, tmp_path, number):
     runs, expected = unbroken_sweep

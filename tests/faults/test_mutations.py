@@ -1,6 +1,6 @@
 """Random damage to any file of a run: nothing of it is ever restored in silence.
 
-The whole sweep: python -m pytest -m slow tests/faults/test_mutations.py
+The whole sweep: python -m pytest -m sweep tests/faults/test_mutations.py
 """
 
 import contextlib
@@ -128,6 +128,7 @@ def test_no_damage_is_silent(run, tmp_path, part, check):
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 @PARTS
 def test_no_damage_of_the_whole_sweep_is_silent(run, tmp_path, part, check):
     seeds = range(NUM_QUICK, NUM_QUICK + NUM_SWEPT)
