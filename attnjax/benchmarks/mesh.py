@@ -21,11 +21,10 @@ from pathlib import Path
 import jax
 import tyro
 
+from attnjax.benchmarks.numbered_words import numbered_words
 from attnjax.config import Experiment, ParallelConfig
 from attnjax.data.layout import full_batch
 from attnjax.data.shapes import BatchShape, rows_of
-from attnjax.data.symbol_tokenizers import SymbolTokenizer
-from attnjax.data.vocabulary import SPECIAL_TOKENS, TokenizerPair
 from attnjax.experiment import build_model, build_task
 from attnjax.tasks.translator import Translator
 from attnjax.training.footprint import Footprint, footprint
@@ -39,7 +38,7 @@ COLLECTIVES = (
     "collective-permute",
 )
 _ITEM_BYTES = {"pred": 1, "bf16": 2, "f16": 2, "f32": 4, "s32": 4, "u32": 4, "u8": 1}
-_RESULT = re.compile(r"(pred|bf16|f16|f32|s32|u32|u8)\[([\d,]*)\]")
+_RESULT = re.compile(rf"({'|'.join(_ITEM_BYTES)})\[([\d,]*)\]")
 _CALL = re.compile(rf"= (.*?) ({'|'.join(COLLECTIVES)})(?:-start)?\(")
 
 
@@ -118,9 +117,7 @@ def measure(experiment: Experiment, parallel: ParallelConfig) -> MeshReport:
 
 
 def _step(experiment: Experiment) -> TrainStep:
-    num_words = experiment.data.tokenizer.vocab_size - len(SPECIAL_TOKENS)
-    words = SymbolTokenizer("word", [f"word {number}" for number in range(num_words)])
-    tokenizers = TokenizerPair(words, words)
+    tokenizers = numbered_words(experiment.data.tokenizer.vocab_size)
     model = build_model(experiment, tokenizers)
     translator = Translator(model, tokenizers, experiment.decoding)
     task = build_task(experiment, translator, None)

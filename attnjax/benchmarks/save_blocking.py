@@ -22,20 +22,23 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 import optax
 import tyro
-from flax import linen as nn
 
+from attnjax.benchmarks.numbered_words import numbered_words
 from attnjax.benchmarks.train_step import Sizes, make_model
+from attnjax.config import DecodingConfig
+from attnjax.data.layout import lay_out_pairs
+from attnjax.tasks.translation import TranslationTask, ValidationSet
+from attnjax.tasks.translator import Translator
 from attnjax.training.checkpoints import Checkpoints
-from attnjax.training.losses import cross_entropy
 from attnjax.training.state import TrainState, init_state
 from attnjax.training.step import make_train_step
-from attnjax.types import Metrics, Ratio, Tokens, Variables
+from attnjax.types import PairBatch
 
 SIZES = (
     Sizes(width=128, feed_forward_width=512, num_heads=4, num_layers=2),
@@ -95,13 +98,17 @@ def begin(sizes: Sizes) -> Training:
     Returns:
         The state after it, and the step.
     """
-    shape = (3, sizes.batch, sizes.tokens)
-    ids = jax.random.randint(jax.random.key(0), shape, 4, sizes.vocabulary)
-    task = _Task(make_model("transformer", sizes))
+    model = make_model("transformer", sizes)
+    tokenizers = numbered_words(sizes.vocabulary)
+    translator = Translator(model, tokenizers, DecodingConfig())
+    task = TranslationTask(
+        translator, ValidationSet(), label_smoothing=0.1, tokens_per_batch=1
+    )
+    batch = _random_batch(sizes)
     optimizer = optax.adam(1e-3)
     init = functools.partial(init_state, task, optimizer, with_ema=True)
     step = make_train_step(task, optimizer, ema_decay=0.999)
-    update = jax.jit(lambda state: step(state, ids)[0], donate_argnums=0)
+    update = jax.jit(lambda state: step(state, batch)[0], donate_argnums=0)
     return Training(jax.block_until_ready(update(jax.jit(init)(0))), update)
 
 
@@ -157,35 +164,11 @@ def measure(training: Training, folder: Path, arguments: Arguments) -> dict[str,
     return found
 
 
-class _Task:
-    """Translation of random ids, without corpus and tokenizer."""
-
-    unit, score = "target tokens", "none"
-
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-
-    def init(self, rng: jax.Array) -> Variables:
-        example = Tokens(jnp.ones((1, 2), jnp.int32), jnp.ones((1, 2), bool))
-        return self._module.init(rng, example, example, train=False)
-
-    def loss(
-        self, variables: Variables, batch: Any, rng: jax.Array, *, train: bool
-    ) -> tuple[Metrics, Variables]:
-        source_ids, input_ids, labels = batch
-        valid = jnp.ones(labels.shape, bool)
-        decoded: Any = self._module.apply(
-            *(variables, Tokens(source_ids, valid), Tokens(input_ids, valid)),
-            train=train,
-            rngs={"dropout": rng},
-        )
-        weights = jnp.ones(labels.shape, jnp.float32)
-        sums = cross_entropy(decoded.logits, labels, weights, smoothing=0.1)
-        return {"loss": Ratio(sums.loss, sums.weight)}, {}
-
-    def evaluate(self, variables: Variables) -> dict[str, float]:
-        del variables
-        return {}
+def _random_batch(sizes: Sizes) -> PairBatch:
+    shape = (sizes.batch, 2, sizes.tokens - 1)  # and a </s>, or <s>
+    ids = np.random.default_rng(0).integers(4, sizes.vocabulary, shape, np.int32)
+    rows = [[(source, target)] for source, target in ids]
+    return lay_out_pairs(rows, sizes.tokens, sizes.tokens)
 
 
 def _size(folder: Path) -> int:

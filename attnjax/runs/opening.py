@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
+from flax import linen as nn
 
 from attnjax.config import Experiment
 from attnjax.data.corpus import ParallelCorpus, load_corpora
@@ -16,9 +17,10 @@ from attnjax.data.tokenizers import TokenizerPair, load_tokenizers
 from attnjax.experiment import RunFolder, build_model, build_task, read_config
 from attnjax.models.ensemble import Ensemble, ensemble_variables
 from attnjax.tasks.translator import Translator
+from attnjax.training import state as training_state
 from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.optimizers import make_optimizer
-from attnjax.training.state import TrainState, init_state
+from attnjax.training.state import TrainState
 from attnjax.training.stored_averages import load_average
 from attnjax.types import Task, Variables
 
@@ -217,8 +219,9 @@ def abstract_state(experiment: Experiment, task: Task) -> TrainState:
     """The shapes of what the experiment's checkpoints hold."""
     optimizer = make_optimizer(experiment.optimizer, experiment.training.num_steps)
     with_ema = experiment.training.ema_decay is not None
-    init = functools.partial(init_state, task, optimizer, 0, with_ema=with_ema)
-    return jax.eval_shape(init)
+    return nn.meta.unbox(
+        training_state.abstract_state(task, optimizer, with_ema=with_ema)
+    )
 
 
 def _content(tokenizers: TokenizerPair) -> tuple[bytes, bytes]:

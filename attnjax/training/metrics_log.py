@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
+from attnjax.training.buffered_log import BufferedLog
 from attnjax.training.hooks import TRAIN, Record, RunStart
-from attnjax.training.storage import MOST_BYTES_WAITING, replace_text, written
+from attnjax.training.storage import replace_text
 
 METRICS_FILE = "metrics.jsonl"
 
 
-class MetricsLog:
+class MetricsLog(BufferedLog):
     """A hook that writes one line for each log event to ``metrics.jsonl``.
 
     A run that was killed has logged steps that its last checkpoint has not seen; going
@@ -31,21 +31,16 @@ class MetricsLog:
             on_failure: what a full disk means: `log` raises, or logs an error and keeps
                 the line for the next time. The last failure is raised by `close`.
         """
-        self._path = workdir / METRICS_FILE
-        self._on_failure = on_failure
-        self._file: BinaryIO | None = None
+        super().__init__(METRICS_FILE, workdir, on_failure)
 
     def start(self, start: RunStart) -> None:
         """Cuts off what the run has not seen, and opens the file."""
         with self._written():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            kept = [line for line in _lines(self._path) if _is_seen(line, start)]
-            replace_text(self._path, "".join(f"{line}\n" for line in kept))
-            # What could not be written stays in the buffer, and its rest comes first.
-            self._file = self._path.open("ab", buffering=MOST_BYTES_WAITING)
-
-    def step(self, step: int) -> None:
-        """Writes nothing: an update alone is no log event."""
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path = self._folder / METRICS_FILE
+            kept = [line for line in _lines(path) if _is_seen(line, start)]
+            replace_text(path, "".join(f"{line}\n" for line in kept))
+            self._open(METRICS_FILE)
 
     def log(self, record: Record) -> None:
         """Writes a line, at once; JSON has no NaN, so such a number becomes null."""
@@ -54,18 +49,6 @@ class MetricsLog:
             with self._written(self._on_failure):
                 self._file.write((json.dumps(finite) + "\n").encode())
                 self._file.flush()
-
-    def close(self) -> None:
-        """Closes the file."""
-        if self._file is not None:
-            file, self._file = self._file, None
-            with self._written():
-                file.close()
-
-    def _written(
-        self, on_failure: Literal["stop", "continue"] = "stop"
-    ) -> contextlib.AbstractContextManager[None]:
-        return written(METRICS_FILE, self._path.parent, on_failure=on_failure)
 
 
 def read_metrics(workdir: Path) -> list[dict[str, Any]]:

@@ -161,12 +161,11 @@ class Layout:
         Raises:
             ValueError: if the rows do not divide by the number of their local parts.
         """
-        num_parts = self.num_row_shards // jax.process_count()
-        self._require_rows(batch, num_parts)
-        if self.mesh.is_multi_process:
-            place = jax.make_array_from_process_local_data
-            return jax.tree.map(lambda rows: place(self.split_rows, rows), batch)
-        return jax.device_put(batch, self.split_rows)  # all leaves in one go: faster
+        if not self.mesh.is_multi_process:
+            return self.place_shared_batch(batch)
+        self._require_rows(batch, self.num_row_shards // jax.process_count())
+        place = jax.make_array_from_process_local_data
+        return jax.tree.map(lambda rows: place(self.split_rows, rows), batch)
 
     def place_shared_batch(self, batch: PyTree) -> PyTree:
         """Puts a batch that every process holds whole on the devices, each its rows.
@@ -183,7 +182,7 @@ class Layout:
         self._require_rows(batch, self.num_row_shards)
         if self.mesh.is_multi_process:
             return jax.tree.map(self._share_of, batch)
-        return jax.device_put(batch, self.split_rows)
+        return jax.device_put(batch, self.split_rows)  # all leaves in one go: faster
 
     def _share_of(self, rows: np.ndarray) -> jax.Array:
         return jax.make_array_from_callback(
