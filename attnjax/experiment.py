@@ -48,6 +48,7 @@ from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.models.transformer import Transformer
 from attnjax.tasks.translation import TranslationTask, ValidationSet
 from attnjax.tasks.translator import Translator
+from attnjax.training.checkpoint_files import has_checkpoint
 from attnjax.training.footprint import Footprint, footprint, memory_advice
 from attnjax.training.loop import TrainResult
 from attnjax.training.loop import train as run_loop
@@ -57,6 +58,7 @@ from attnjax.training.processes import (
     first_process_first,
     in_all_processes,
     in_first_process,
+    lines_of_first_process,
 )
 from attnjax.training.run_lock import hold_run_folder
 from attnjax.training.sharding import Layout
@@ -139,8 +141,9 @@ def train(experiment: Experiment) -> TrainResult:
 
 
 def _train(folder: RunFolder, experiment: Experiment) -> TrainResult:
-    in_first_process(lambda: _claim(folder, experiment))
-    in_all_processes(lambda: _require_claimed(folder, experiment))
+    changed = lines_of_first_process(lambda: _claim(folder, experiment))
+    if not changed:
+        in_all_processes(lambda: _require_claimed(folder, experiment))
     corpora = first_process_first(lambda: load_corpora(experiment.data))
     tokenizers = first_process_first(
         lambda: _tokenizers(folder, corpora["train"], experiment)
@@ -148,6 +151,7 @@ def _train(folder: RunFolder, experiment: Experiment) -> TrainResult:
     task, batches = in_all_processes(
         lambda: _task_and_batches(experiment, corpora, tokenizers)
     )
+    batches.refuse_for(changed)
     try:
         return run_loop(
             task,
@@ -300,8 +304,12 @@ def _briefly(value: Any) -> Any:
     return type(value).__name__ if dataclasses.is_dataclass(value) else value
 
 
-def _claim(folder: RunFolder, experiment: Experiment) -> None:
-    """Makes the run folder this experiment's, or refuses another one's."""
+def _claim(folder: RunFolder, experiment: Experiment) -> list[str]:
+    """Makes the run folder this experiment's, or refuses another one's.
+
+    If it holds checkpoints, the refusal is put off: the lines returned are to be joined
+    by what else does not fit them, the data and the weights.
+    """
     if folder.config.exists():
         changed = [
             difference
@@ -310,6 +318,8 @@ def _claim(folder: RunFolder, experiment: Experiment) -> None:
             or difference.startswith(_NEVER_ON_OR_OFF)
             and "None" in difference
         ]
+        if changed and has_checkpoint(folder.checkpoints):
+            return changed
         if changed:
             raise ValueError(
                 f"{folder.path} holds a run with another config "
@@ -318,6 +328,7 @@ def _claim(folder: RunFolder, experiment: Experiment) -> None:
     with written(folder.config.name, folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
         replace_text(folder.config, config_json.to_json(experiment))
+    return []
 
 
 def _require_claimed(folder: RunFolder, experiment: Experiment) -> None:

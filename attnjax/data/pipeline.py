@@ -106,6 +106,7 @@ class TrainingBatches:
         self._planned = planned
         weakref.finalize(self, _stop, self._batches)
         self._identity = dict(identity)
+        self._changed: list[str] = []
 
     def __iter__(self) -> TrainingBatches:
         return self
@@ -117,6 +118,14 @@ class TrainingBatches:
         """The position after the last batch, and the identity of the data, for JSON."""
         return {"identity": self._identity, "position": self._batches[0].get_state()}
 
+    def refuse_for(self, changed: Sequence[str]) -> None:
+        """Has every state refused for what else is not as it was, if anything is.
+
+        Args:
+            changed: a line, old and new, for each thing, such as a field of the config.
+        """
+        self._changed = list(changed)
+
     def differences(self, state: Mapping[str, Any]) -> list[str]:
         """What is not as it was where a state comes from.
 
@@ -124,10 +133,11 @@ class TrainingBatches:
             state: what `get_state` gave.
 
         Returns:
-            One line, old and new, for each part of the identity that differs.
+            One line, old and new, for each part of the identity that differs, behind
+            those of `refuse_for`.
         """
         stored, present = dict(state["identity"]), self._identity
-        return [
+        return self._changed + [
             f"data.{part}: {stored.get(part)} -> {present.get(part)}"
             for part in {**present, **stored}
             if stored.get(part) != present.get(part)

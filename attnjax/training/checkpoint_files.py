@@ -33,6 +33,19 @@ def has_all_parts(step_folder: Path) -> bool:
     return parts or (step_folder / MANIFEST).exists()
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether any checkpoint was written to its end.
+
+    Args:
+        folder: of all steps; it need not exist.
+
+    Returns:
+        True also if all of them were damaged since.
+    """
+    steps = [path for path in folder.glob("*") if path.name.isdecimal()]
+    return any(map(has_all_parts, steps))
+
+
 def require_plain_json(folder: Path) -> None:
     """Refuses JSON that would exhaust whoever reads it.
 

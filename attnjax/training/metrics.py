@@ -78,7 +78,9 @@ class Window(NamedTuple):
         return Window(dict(metrics))
 
     def extended(self, metrics: Metrics) -> Window:
-        """The window with one more step.
+        """The window with one more step, of which it takes the names.
+
+        A metric that it did not have, for it was stored by another version, begins now.
 
         Args:
             metrics: what the step measured.
@@ -86,7 +88,8 @@ class Window(NamedTuple):
         Returns:
             The longer window.
         """
-        summed = add_metrics(self.metrics, metrics)
+        known = {name: ratio for name, ratio in metrics.items() if name in self.metrics}
+        summed = {**metrics, **add_metrics(self.metrics, known)}
         if LEARNING_RATE in summed:
             summed[LEARNING_RATE] = metrics[LEARNING_RATE]
         return Window(summed)

@@ -71,6 +71,26 @@ def in_first_process(work: Callable[[], object]) -> None:
     in_all_processes(work if is_first else lambda: None)
 
 
+def lines_of_first_process(work: Callable[[], list[str]]) -> list[str]:
+    """Does work in the first process, and tells the others the lines it gives.
+
+    Args:
+        work: as for `in_all_processes`.
+
+    Returns:
+        The lines; in the others cut where they grow long.
+
+    Raises:
+        ValueError: as `in_all_processes`.
+    """
+    lines: list[str] = []
+    in_first_process(lambda: lines.extend(work()))
+    if jax.process_count() == 1:
+        return lines
+    told = _from_the_first("\n".join(lines))
+    return lines or told.splitlines()
+
+
 def first_process_first(work: Callable[[], T]) -> T:
     """Does work in the first process, and then in the others, which find it prepared.
 

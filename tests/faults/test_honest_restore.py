@@ -308,29 +308,56 @@ def stored_experiment(run):
     return dataclasses.replace(stored, workdir=run)
 
 
-def test_every_changed_field_of_the_config_is_named(run):
+@pytest.fixture
+def changed(run, corpus):
+    """The experiment of the run, with other files and other settings."""
     stored = stored_experiment(run)
-    before = (run / "config.json").read_bytes()
-    data = dataclasses.replace(stored.data, packing=False, tokens_per_batch=1_024)
-    other = dataclasses.replace(
+    source = TextFilesSource(train=corpus, valid=corpus, test=corpus)
+    return dataclasses.replace(
         stored,
         seed=7,
-        data=data,
+        data=dataclasses.replace(stored.data, source=source, tokens_per_batch=1_024),
         model=TransformerConfig(tied_embeddings="decoder"),
         optimizer=dataclasses.replace(stored.optimizer, clip_norm=None),
         training=dataclasses.replace(stored.training, ema_decay=0.9, num_steps=9),
     )
-    with pytest.raises(ValueError, match="holds a run with another config") as caught:
-        experiment.train(other)
-    message = str(caught.value)
-    for line in (
-        f"seed: {stored.seed} -> 7",
-        f"data.tokens_per_batch: {stored.data.tokens_per_batch} -> 1024",
-        f"model: {type(stored.model).__name__} -> TransformerConfig",
+
+
+def fields(corpus):
+    return [
+        "seed: 0 -> 7",
+        f"data.source.train: corpus/train -> {corpus}",
+        "data.tokens_per_batch: 512 -> 1024",
+        "model: RNNConfig -> TransformerConfig",
         "optimizer.clip_norm: 1.0 -> None",
         "training.ema_decay: None -> 0.9",
-    ):
-        assert line in message
+    ]
+
+
+def test_one_message_names_config_data_and_leaves(run, changed, corpus):
+    before = (run / "config.json").read_bytes()
+    with pytest.raises(ValueError, match="does not fit") as caught:
+        experiment.train(changed)
+    message = str(caught.value)
+    for line in (*fields(corpus), "data.seed: 0 -> 7"):
+        assert f"\n  {line};" in message
+    assert "\n  data.corpus: " in message
+    assert "\n  data.batching: shapes" in message
+    assert "missing, expected float32[" in message
+    assert "uint32[2]" not in message  # the key of the dropout is the same
     assert "num_steps" not in message
-    assert "choose another --workdir" in message
+    assert "or another run folder" in message
+    assert (run / "config.json").read_bytes() == before
+
+
+def test_a_run_without_checkpoints_names_the_fields_alone(run, changed, corpus):
+    before = (run / "config.json").read_bytes()
+    shutil.rmtree(run / "checkpoints/600/extra")
+    (run / "checkpoints/600/manifest.json").unlink()  # half removed: it is none
+    with pytest.raises(ValueError, match="holds a run with another config") as caught:
+        experiment.train(changed)
+    for line in fields(corpus):
+        assert line in str(caught.value)
+    assert "leaves" not in str(caught.value)
+    assert "choose another --workdir" in str(caught.value)
     assert (run / "config.json").read_bytes() == before

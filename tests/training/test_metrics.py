@@ -52,6 +52,15 @@ def test_a_window_works_without_a_learning_rate():
     assert float(window.metrics["loss"].count) == 2.0
 
 
+def test_a_window_of_another_version_takes_the_names_of_the_next_step():
+    of_before = {"old": ratio(7.0, 1.0), **measured(3.0)}
+    del of_before["gradient_norm"]
+    window = Window.of(of_before).extended(measured(5.0, norm=2.0))
+    assert set(window.metrics) == set(measured(0.0))
+    assert to_floats(window.metrics)["loss"] == 4.0
+    assert to_floats(window.metrics)["gradient_norm"] == 2.0
+
+
 def test_a_window_survives_json_exactly():
     window = Window.of(measured(np.float32(1) / 3, rate=1e-7))
     again = Window.from_json(window.to_json())

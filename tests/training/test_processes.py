@@ -8,6 +8,7 @@ from attnjax.training.processes import (
     first_process_first,
     in_all_processes,
     in_first_process,
+    lines_of_first_process,
 )
 
 
@@ -103,3 +104,19 @@ def test_a_long_text_is_cut_and_survives_the_way():
     text = "ß" * processes._MESSAGE_BYTES
     assert processes._decoded(processes._encoded("größer")) == "größer"
     assert len(processes._decoded(processes._encoded(text))) == 500
+
+
+def test_lines_of_the_first_are_told_to_the_others(one_of_two, monkeypatch):
+    assert lines_of_first_process(lambda: ["alone"]) == ["alone"]
+    long = ["seed: 0 -> 7", "x" * 5_000]
+    sent = []
+    one_of_two(0)
+    monkeypatch.setattr(
+        *(processes, "_from_the_first"), lambda text: sent.append(text) or text[:1000]
+    )
+    assert lines_of_first_process(lambda: long) == long  # as long as they are
+    monkeypatch.setattr(processes, "_from_the_first", lambda text: sent[0][:1000])
+    one_of_two(1)
+    assert lines_of_first_process(lambda: 1 / 0) == [long[0], "x" * 987]
+    monkeypatch.setattr(processes, "_from_the_first", lambda text: "")
+    assert lines_of_first_process(lambda: 1 / 0) == []
