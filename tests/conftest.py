@@ -12,6 +12,7 @@ from pathlib import Path
 _flags = [
     "--xla_force_host_platform_device_count=8",
     "--xla_backend_optimization_level=0",
+    "--xla_cpu_parallel_codegen_split_count=1",
 ]
 if importlib.metadata.version("jaxlib").startswith("0.10."):  # later ones know no such
     _flags.append("--xla_cpu_use_fusion_emitters=false")
@@ -21,7 +22,7 @@ os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR",
     str(Path(__file__).parents[1] / ".pytest_cache" / "jax"),
 )
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import jax  # noqa: E402
