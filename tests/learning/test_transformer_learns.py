@@ -1,7 +1,5 @@
 """The Transformer learns to reverse a sequence within a fixed number of steps."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -12,9 +10,9 @@ from attnjax.models.transformer import Transformer
 from attnjax.training.losses import cross_entropy
 from attnjax.types import Tokens
 
-B, T, V = 32, 6, 13
+B, T, V = 32, 4, 8
 BOS = 1
-STEPS = 600
+STEPS = 300
 
 
 def batch(rng):
@@ -26,25 +24,21 @@ def batch(rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("norm_position", "layers", "dropout", "scorer", "limit"),
-    [
-        ("post", 3, 0.1, "scaled_dot", 0.2),
-        ("pre", 1, 0.0, "scaled_dot", 0.02),
-    ],
+    ("norm_position", "layers", "dropout", "limit"),
+    [("post", 1, 0.1, 0.15), ("pre", 2, 0.0, 0.05)],
 )
-def test_reverses(norm_position, layers, dropout, scorer, limit):
+def test_reverses(norm_position, layers, dropout, limit):
     config = TransformerConfig(
         width=32,
         num_heads=2,
-        feed_forward_width=64,
-        encoder_layers=layers,
+        feed_forward_width=32,
+        encoder_layers=1,
         decoder_layers=layers,
         norm_position=norm_position,
-        scorer=scorer,
         dropout=dropout,
     )
     model = Transformer(config, V, V)
-    schedule = optax.warmup_cosine_decay_schedule(0.0, 3e-3, 60, STEPS)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, 8e-3, 30, STEPS)
     optimizer = optax.adam(schedule, b2=0.98)
 
     def loss(variables, rng, *, train):
@@ -54,22 +48,19 @@ def test_reverses(norm_position, layers, dropout, scorer, limit):
         sums = cross_entropy(decoded.logits, labels, jnp.ones((B, T)))
         return sums.loss / sums.weight
 
-    @functools.partial(jax.jit, donate_argnums=0)
-    def train(state, rngs):
+    @jax.jit
+    def held_out_loss(rng):
+        variables = model.init(rng, *batch(rng)[:2], train=False)
+
         def step(state, rng):
             variables, moments = state
             gradient = jax.grad(loss)(variables, rng, train=True)
             updates, moments = optimizer.update(gradient, moments)
             return (optax.apply_updates(variables, updates), moments), None
 
-        return jax.lax.scan(step, state, rngs)[0]
+        state = variables, optimizer.init(variables)
+        rngs = jax.random.split(jax.random.key(2), STEPS)
+        (variables, _), _ = jax.lax.scan(step, state, rngs)
+        return loss(variables, jax.random.key(9), train=False)
 
-    variables = model.init(
-        jax.random.key(0), *batch(jax.random.key(1))[:2], train=False
-    )
-    state = variables, optimizer.init(variables)
-    state = train(state, jax.random.split(jax.random.key(2), STEPS))
-    held_out = jax.jit(loss, static_argnames="train")(
-        state[0], jax.random.key(9), train=False
-    )
-    assert float(held_out) < limit  # a guess costs log(9) = 2.2
+    assert held_out_loss(jax.random.key(0)) < limit  # a guess costs log(4) = 1.4

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import doctest
+import functools
 import importlib
 import io
 import re
@@ -69,13 +70,18 @@ def refused_options(command: list[str]) -> list[str]:
         if config == "FILE":
             return []
         arguments += ["--config", str(ROOT / config)]
+    options = {word for word in command if word.startswith("--")}
+    return sorted(options - {"--config"} - listed_options(*arguments))
+
+
+@functools.cache
+def listed_options(*arguments: str) -> set[str]:
+    """Options that the --help of a command lists."""
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
         main([*arguments, "--help"])
     # Only lines that begin with an option: the description repeats the docstring.
     lines = re.findall(r"^[\s│]*(--?\w.*)$", out.getvalue(), re.M)
-    known = {"--config"}.union(*(re.findall(r"--[\w.-]+", line) for line in lines))
-    options = {word for word in command if word.startswith("--")}
-    return sorted(options - known)
+    return set().union(*(re.findall(r"--[\w.-]+", line) for line in lines))
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)

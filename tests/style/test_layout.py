@@ -1,7 +1,9 @@
 """The rules of docs/architecture.md that a program can check, over every file."""
 
 import ast
+import functools
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -43,13 +45,15 @@ BANNED_NAMES = {"utils.py", "common.py", "misc.py", "helpers.py"}
 BANNED_IMPORTS = {"tensorflow", "torch", "pickle", "dill", "cloudpickle"}
 
 
-def parse(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
+@functools.cache
+def nodes_of(file: Path) -> list[ast.AST]:
+    """All nodes of a file, read once for all rules."""
+    return [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
 
 
-def imported_modules(tree: ast.Module) -> list[str]:
+def imported_modules(nodes: Iterable[ast.AST]) -> list[str]:
     modules = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -78,20 +82,20 @@ def test_imports_go_to_strictly_lower_levels(file):
     relative = file.relative_to(PACKAGE)
     part = relative.parts[0].removesuffix(".py")
     if part == "__init__":
-        assert not any(map(part_of, imported_modules(parse(file))))
+        assert not any(map(part_of, imported_modules(nodes_of(file))))
         return
     assert part in LEVELS, f"{part} has no level; add it here and in architecture.md"
-    assert wrong_imports(part, imported_modules(parse(file))) == []
+    assert wrong_imports(part, imported_modules(nodes_of(file))) == []
 
 
 def test_the_import_rule_sees_an_upward_import():
     tree = ast.parse("from attnjax.models.rnn import RNNSeq2Seq")
-    assert wrong_imports("training", imported_modules(tree))
+    assert wrong_imports("training", imported_modules(ast.walk(tree)))
 
 
 @every_file
 def test_no_banned_import(file):
-    roots = {module.split(".")[0] for module in imported_modules(parse(file))}
+    roots = {module.split(".")[0] for module in imported_modules(nodes_of(file))}
     if file.parent.name == "benchmarks":
         roots -= {"torch"}  # a peer to measure against
     assert not roots & BANNED_IMPORTS
@@ -105,7 +109,7 @@ def test_no_banned_import(file):
 def test_files_and_functions_stay_within_their_caps(file):
     assert file.name not in BANNED_NAMES
     assert len(file.read_text(encoding="utf-8").splitlines()) <= FILE_CAP
-    for node in ast.walk(parse(file)):
+    for node in nodes_of(file):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             where = f"{file.name}:{node.lineno} {node.name}"
             assert node.end_lineno - node.lineno + 1 <= FUNCTION_CAP, where
@@ -122,7 +126,7 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 
 @every_file
 def test_args_of_a_docstring_are_the_parameters(file):
-    for node in ast.walk(parse(file)):
+    for node in nodes_of(file):
         if not isinstance(node, ast.FunctionDef | ast.ClassDef):
             continue
         documented = documented_args(ast.get_docstring(node) or "")
@@ -156,8 +160,7 @@ def test_documented_args_are_read():
 
 @every_file
 def test_no_bare_assert_and_no_unfinished_work(file):
-    tree = parse(file)
-    asserts = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+    asserts = [node.lineno for node in nodes_of(file) if isinstance(node, ast.Assert)]
     assert asserts == []
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"\b(TODO|FIXME|XXX|NotImplementedError)\b", text)
@@ -166,10 +169,10 @@ def test_no_bare_assert_and_no_unfinished_work(file):
 AXES = set("btshdkvafcjwpne")
 
 
-def einsum_disagreements(tree: ast.Module) -> list[str]:
+def einsum_disagreements(nodes: Iterable[ast.AST]) -> list[str]:
     """Einsum operands and results whose suffix is not their subscript."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         targets: list[ast.expr] = []
         call = node
         if isinstance(node, ast.Assign):
@@ -198,14 +201,16 @@ def axis_suffix(operand: ast.expr) -> str | None:
 
 @every_file
 def test_einsum_letters_are_the_suffixes(file):
-    assert einsum_disagreements(parse(file)) == []
+    assert einsum_disagreements(nodes_of(file)) == []
 
 
 def test_the_einsum_rule_sees_swapped_axes():
     good = "s_bhts = jnp.einsum('bhtk,bhsk->bhts', query_bhtk, key_bhsk)"
-    assert einsum_disagreements(ast.parse(good)) == []
-    assert einsum_disagreements(ast.parse(good.replace("query_bhtk", "query_bthk")))
-    assert einsum_disagreements(ast.parse(good.replace("s_bhts", "s_bhst")))
+    assert einsum_disagreements(ast.walk(ast.parse(good))) == []
+    assert einsum_disagreements(
+        ast.walk(ast.parse(good.replace("query_bhtk", "query_bthk")))
+    )
+    assert einsum_disagreements(ast.walk(ast.parse(good.replace("s_bhts", "s_bhst"))))
 
 
 def test_scripts_are_thin():
