@@ -16,7 +16,7 @@ demo: $(READY)
 		| $(BIN)/attnjax translate --workdir $(RUN)
 
 test: $(READY) lint
-	$(BIN)/python -m pytest -n auto -q
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -q
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -33,7 +33,7 @@ DYING = Path(__file__).with_name("dying.py")
 ENVIRONMENT = {
     **os.environ,
     "JAX_PLATFORMS": "cpu",
-    "XLA_FLAGS": "",
+    "XLA_FLAGS": os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1"),
     "PYTHONPATH": str(ROOT),
     # Each start takes seconds; let none of them compile what another one has.
     "XDG_CACHE_HOME": str(ROOT / ".pytest_cache"),
@@ -76,6 +76,7 @@ experiment = Experiment(
         ema_decay=0.9,
     ),
     decoding=DecodingConfig(max_extra_tokens=2),
+    evaluation=EvaluationConfig(beam_size=2),
 )
 '''
 NUM_WORDS, NUM_BATCHES = 12, 50
