@@ -23,6 +23,15 @@ def _scorer(kind: str, num_heads: int | None = None, **fields) -> Scorer:
     return Scorer(kind, num_heads=num_heads, **fields)
 
 
+@functools.cache
+def _compiled(scorer: Scorer):
+    return jax.jit(functools.partial(scorer.apply, method=_scores))
+
+
+def _apply(scorer: Scorer, variables, query, key) -> np.ndarray:
+    return np.asarray(_compiled(scorer)(variables, query, key))
+
+
 def _inputs(*leading: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     return (
@@ -46,14 +55,11 @@ def test_each_head_has_its_own_parameters(kind):
     query, key = _inputs(B, H)
     scorer = _scorer(kind, H)
     variables = _random_variables(scorer, query, key)
-    scores = scorer.apply(variables, query, key, method=_scores)
+    scores = _apply(scorer, variables, query, key)
     assert scores.shape == (B, H, T, S)
     for head in range(H):
-        alone = _scorer(kind).apply(
-            jax.tree.map(lambda leaf, head=head: leaf[head], variables),
-            *(query[:, head], key[:, head]),
-            method=_scores,
-        )
+        own = jax.tree.map(lambda leaf, head=head: leaf[head], variables)
+        alone = _apply(_scorer(kind), own, query[:, head], key[:, head])
         np.testing.assert_allclose(scores[:, head], alone, atol=1e-5)
 
 
@@ -62,7 +68,7 @@ def test_general_is_the_bilinear_form():
     scorer = _scorer("general")
     variables = _random_variables(scorer, query, key)
     expected = scorers.general_scores(query, key, variables["params"]["weight"])
-    got = scorer.apply(variables, query, key, method=_scores)
+    got = _apply(scorer, variables, query, key)
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
@@ -76,7 +82,7 @@ def test_additive_projects_query_and_key():
     query_bta = np.asarray(query, np.float64) @ params["query_kernel"]
     key_bsa = np.asarray(key, np.float64) @ params["key_kernel"] + params["bias"]
     hidden_btsa = np.tanh(query_bta[:, :, None] + key_bsa[:, None])
-    got = scorer.apply(variables, query, key, method=_scores)
+    got = _apply(scorer, variables, query, key)
     np.testing.assert_allclose(got, hidden_btsa @ params["vector"], atol=1e-5)
 
 
@@ -90,7 +96,7 @@ def test_concat_is_the_score_of_the_joined_vectors():
         "vector": (A,),
     }
     expected = scorers.concat_scores(query, key, params["weight"], params["vector"])
-    got = scorer.apply(variables, query, key, method=_scores)
+    got = _apply(scorer, variables, query, key)
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
@@ -98,8 +104,8 @@ def test_location_ignores_what_the_keys_contain():
     query, key = _inputs(B)
     scorer = _scorer("location")
     variables = _random_variables(scorer, query, key)
-    scores = scorer.apply(variables, query, key, method=_scores)
-    other = scorer.apply(variables, query, -3 * key, method=_scores)
+    scores = _apply(scorer, variables, query, key)
+    other = _apply(scorer, variables, query, -3 * key)
     np.testing.assert_array_equal(scores, other)
     assert np.ptp(scores, axis=-1).min() > 0
 
@@ -125,8 +131,8 @@ def test_other_kinds_accept_unequal_widths(kind):
     query, key = _inputs(B)
     key = key[..., :-1]
     scorer = _scorer(kind, key_width=K - 1)
-    variables = scorer.init(jax.random.key(0), query, key, method=_scores)
-    assert scorer.apply(variables, query, key, method=_scores).shape == (B, T, S)
+    variables = _random_variables(scorer, query, key)
+    assert _apply(scorer, variables, query, key).shape == (B, T, S)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,8 +140,8 @@ def test_bfloat16_gives_bfloat16_from_float32_parameters(kind):
     query, key = _inputs(B)
     scorer = _scorer(kind, dtype=jnp.bfloat16)
     variables = _random_variables(scorer, query, key)
-    got = scorer.apply(variables, query, key, method=_scores)
-    expected = _scorer(kind).apply(variables, query, key, method=_scores)
+    got = _apply(scorer, variables, query, key)
+    expected = _apply(_scorer(kind), variables, query, key)
     assert got.dtype == jnp.bfloat16
     assert {leaf.dtype for leaf in jax.tree.leaves(variables)} <= {jnp.dtype("float32")}
-    np.testing.assert_allclose(got.astype(jnp.float32), expected, atol=0.2)
+    np.testing.assert_allclose(got.astype(np.float32), expected, atol=0.2)

@@ -1,5 +1,6 @@
 """Attention and Transformer layers against PyTorch, its weights renamed to ours."""
 
+import functools
 import pathlib
 
 import jax
@@ -30,11 +31,13 @@ def test_cross_attention(attention):
         linear(golden["out_proj_weight"], golden["out_proj_bias"]),
     )
     variables = {"params": params}
-    memory = layer.apply(variables, golden["memory"], method="prepare")
     mask = Mask(valid=golden["valid_memory"])
-    output, weights = layer.apply(
-        variables, golden["query"], memory, mask, train=False, method="attend_memory"
-    )
+
+    def attend(layer, query, memory):
+        return layer.attend_memory(query, layer.prepare(memory), mask, train=False)
+
+    run = jax.jit(functools.partial(layer.apply, method=attend))
+    output, weights = run(variables, golden["query"], golden["memory"])
     np.testing.assert_allclose(output, golden["cross_output"], atol=1e-5)
     np.testing.assert_allclose(weights, golden["cross_weights"], atol=1e-5)
 
@@ -46,13 +49,8 @@ def test_causal_self_attention(attention):
         golden["in_proj_bias"],
         linear(golden["out_proj_weight"], golden["out_proj_bias"]),
     )
-    output, weights = layer.apply(
-        {"params": params},
-        golden["query"],
-        Mask(causal=True),
-        train=False,
-        method="attend_self",
-    )
+    run = jax.jit(functools.partial(layer.apply, train=False, method="attend_self"))
+    output, weights = run({"params": params}, golden["query"], Mask(causal=True))
     np.testing.assert_allclose(output, golden["self_causal_output"], atol=1e-5)
     np.testing.assert_allclose(weights, golden["self_causal_weights"], atol=1e-5)
 
@@ -69,20 +67,19 @@ def test_encoder_and_decoder(norm_position):
         norm_position=norm_position,
     )
     mask = Mask(valid=golden["valid_source"])
-    states, _ = Encoder(config, final_norm=True).apply(
-        {"params": stack(golden, "param:encoder.", encoder_layer)},
-        golden["source"],
-        mask,
-        train=False,
-    )
-    output, _ = Decoder(config, final_norm=True).apply(
-        {"params": stack(golden, "param:decoder.", decoder_layer)},
-        golden["target"],
-        states,
-        Mask(causal=True),
-        mask,
-        train=False,
-    )
+    encoder = {"params": stack(golden, "param:encoder.", encoder_layer)}
+    decoder = {"params": stack(golden, "param:decoder.", decoder_layer)}
+
+    @jax.jit
+    def run(source, target):
+        states, _ = Encoder(config, final_norm=True).apply(
+            encoder, source, mask, train=False
+        )
+        return Decoder(config, final_norm=True).apply(
+            decoder, target, states, Mask(causal=True), mask, train=False
+        )
+
+    output, _ = run(golden["source"], golden["target"])
     np.testing.assert_allclose(output, golden["output"], atol=1e-5)
 
 

@@ -1,5 +1,7 @@
 """Choices of one key: frequencies, probabilities and gradients."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +35,8 @@ def test_the_best_key_is_chosen_among_those_allowed():
 def test_draws_have_the_probabilities_of_the_softmax():
     draws = 40_000
     noise = jax.random.gumbel(jax.random.key(0), (draws, T, S))
-    chosen = hard.choose(jnp.broadcast_to(SCORES, noise.shape), ALLOWED, noise)
+    scores = np.broadcast_to(SCORES, noise.shape)
+    chosen = np.asarray(jax.jit(hard.choose)(scores, ALLOWED, noise))
     np.testing.assert_array_equal(
         chosen.sum(-1), ALLOWED.any(-1)[None] * np.ones((draws, 1))
     )
@@ -42,38 +45,45 @@ def test_draws_have_the_probabilities_of_the_softmax():
     assert np.all(np.abs(chosen.mean(0) - expected) <= 4.5 * deviation)
 
 
+@jax.jit
+def with_gradients(scores, chosen):
+    """Log-probability and entropy, each with the gradient of its sum."""
+    results = []
+    for function in (
+        lambda scores: hard.log_probability(scores, ALLOWED, chosen),
+        lambda scores: hard.entropy(scores, ALLOWED),
+    ):
+        value, pull = jax.vjp(function, scores)
+        results += [value, *pull(jnp.ones_like(value))]
+    return results
+
+
 def test_log_probability_and_entropy_are_those_of_the_softmax():
     chosen = hard.choose(SCORES, ALLOWED)
     p = _probabilities()
     log_p = np.log(np.where(p > 0, p, 1))
-    got = hard.log_probability(SCORES, ALLOWED, chosen)
+    got, _, entropy, _ = jax.device_get(with_gradients(SCORES, chosen))
     np.testing.assert_allclose(got, (log_p * chosen).sum(-1), atol=1e-6)
     assert got[2] == 0.0
-    np.testing.assert_allclose(
-        hard.entropy(SCORES, ALLOWED), -(p * log_p).sum(-1), atol=1e-6
-    )
+    np.testing.assert_allclose(entropy, -(p * log_p).sum(-1), atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_gradients_are_finite_and_those_of_the_softmax(scale):
     scores = scale * SCORES
-    chosen = hard.choose(scores, ALLOWED, jax.random.gumbel(jax.random.key(1), (T, S)))
-
-    def log_probability(scores):
-        return hard.log_probability(scores, ALLOWED, chosen).sum()
-
-    gradient = jax.grad(log_probability)(scores)
+    noise = np.random.default_rng(1).gumbel(size=(T, S)).astype(np.float32)
+    chosen = np.asarray(hard.choose(scores, ALLOWED, noise))
+    got = jax.device_get(with_gradients(np.float32(scores), chosen))
     np.testing.assert_allclose(
-        gradient, chosen - masked_softmax(scores, ALLOWED), atol=1e-6
+        got[1], chosen - masked_softmax(scores, ALLOWED), atol=1e-6
     )
-    gradient = jax.grad(lambda scores: hard.entropy(scores, ALLOWED).sum())(scores)
-    assert np.isfinite(gradient).all()
-    np.testing.assert_array_equal(np.asarray(gradient)[~ALLOWED], 0.0)
+    assert np.isfinite(got[3]).all()
+    np.testing.assert_array_equal(got[3][~ALLOWED], 0.0)
 
 
 def test_straight_through_is_a_choice_with_the_gradient_of_a_softmax():
-    noise = jax.random.gumbel(jax.random.key(2), (T, S))
-    target = jnp.asarray(np.random.default_rng(1).normal(size=(T, S)), jnp.float32)
+    noise = np.random.default_rng(2).gumbel(size=(T, S)).astype(np.float32)
+    target = np.random.default_rng(1).normal(size=(T, S)).astype(np.float32)
 
     def chosen(scores):
         weights = hard.straight_through(scores, ALLOWED, noise, 0.5)
@@ -82,23 +92,28 @@ def test_straight_through_is_a_choice_with_the_gradient_of_a_softmax():
     def relaxed(scores):
         return (masked_softmax((scores + noise) / 0.5, ALLOWED) * target).sum()
 
-    gradient, weights = jax.grad(chosen, has_aux=True)(jnp.asarray(SCORES))
+    @jax.jit
+    def run(scores):
+        gradient, weights = jax.grad(chosen, has_aux=True)(scores)
+        return gradient, weights, jax.grad(relaxed)(scores)
+
+    gradient, weights, expected = jax.device_get(run(SCORES))
     np.testing.assert_array_equal(weights, hard.choose(SCORES, ALLOWED, noise))
-    np.testing.assert_allclose(
-        gradient, jax.grad(relaxed)(jnp.asarray(SCORES)), atol=1e-6
-    )
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
     assert np.abs(gradient).max() > 0.01
 
 
 def test_noise_at_test_time_depends_on_the_position_alone():
-    position = jnp.array([[0, 0], [1, 1], [2, 7]])
-    noise = hard.noise_at(position, S, seed=3)
+    position = np.array([[0, 0], [1, 1], [2, 7]], np.int32)
+    noise_at = jax.jit(hard.noise_at, static_argnums=1)
+    noise = np.asarray(noise_at(position, S, 3))
     assert noise.shape == (3, 2, S)
     np.testing.assert_array_equal(noise[0, 0], noise[0, 1])
-    np.testing.assert_array_equal(noise[2, 0], hard.noise_at(jnp.array([2]), S, 3)[0])
-    np.testing.assert_array_equal(noise, hard.noise_at(position, 2 * S, 3)[..., :S])
+    moved = np.asarray(noise_at(position[::-1], S, 3))
+    np.testing.assert_array_equal(noise, moved[::-1])
+    np.testing.assert_array_equal(noise, noise_at(position, 2 * S, 3)[..., :S])
     assert np.abs(noise[0] - noise[1]).min() > 0
-    assert np.abs(noise - hard.noise_at(position, S, seed=4)).min() > 0
+    assert np.abs(noise - noise_at(position, S, 4)).min() > 0
 
 
 @pytest.mark.parametrize("mechanism", [hard.hard_attention, hard.gumbel_attention])
@@ -109,11 +124,16 @@ def test_attention_draws_a_value_in_training_and_takes_the_best_one_else(mechani
     value = np.eye(S, V, dtype=np.float32)
     scores = query.astype(np.float64) @ key.T / K**0.5
     scores[:, 4] = -np.inf
-    best, _ = mechanism(query, key, value, mask)
+
+    @jax.jit
+    def run(rng):
+        best = mechanism(query, key, value, mask).context
+        rngs = jax.random.split(rng, 20_000)
+        attend = functools.partial(mechanism, query, key, value, mask)
+        return best, jax.vmap(lambda rng: attend(rng=rng).context)(rngs)
+
+    best, draws = jax.device_get(run(jax.random.key(0)))
     np.testing.assert_array_equal(best.argmax(-1), scores.argmax(-1))
-    draws = jax.vmap(lambda rng: mechanism(query, key, value, mask, rng=rng).context)(
-        jax.random.split(jax.random.key(0), 20_000)
-    )
     np.testing.assert_array_equal(np.sort(draws, -1)[..., :-1], 0.0)
     exponentials = np.exp(scores)
     expected = exponentials / exponentials.sum(-1, keepdims=True)
@@ -131,7 +151,7 @@ def test_the_two_mechanisms_differ_in_their_gradient():
             context = mechanism(query, key, value, Mask(), rng=noise, **options).context
             return jnp.square(context).sum(), context
 
-        return jax.grad(total, has_aux=True)(query)
+        return jax.device_get(jax.jit(jax.grad(total, has_aux=True))(query))
 
     (plain, drawn), (noisy, same) = map(
         gradient, (hard.hard_attention, hard.gumbel_attention)
@@ -152,11 +172,15 @@ def test_steps_in_bfloat16_choose_the_keys_of_the_whole():
         )
     )
     key = 1.0 + 0.01 * key  # scores that lie close together
-    whole = hard.hard_attention(query, key, value, Mask(causal=True)).context
+    attend = jax.jit(hard.hard_attention)
+    whole = np.asarray(attend(query, key, value, Mask(causal=True)).context)
+    query, key, value = map(np.asarray, (query, key, value))
     begin, step, _ = entry("hard").incremental
     step = jax.jit(step)
     cache = begin(4, 64, sizes, jnp.bfloat16)
     for position in range(64):
         row = [x[:, :, position : position + 1] for x in (query, key, value)]
-        context, cache = step(*row, cache, jnp.full(4, position))
-        np.testing.assert_array_equal(context[:, :, 0], whole[:, :, position])
+        context, cache = step(*row, cache, np.full(4, position, np.int32))
+        np.testing.assert_array_equal(
+            np.asarray(context)[:, :, 0], whole[:, :, position]
+        )

@@ -24,6 +24,7 @@ from attnjax.types import Mask
 
 B, H, K, V = 2, 3, 5, 7
 N = 157  # a prime, and more than two of the smallest blocks
+OFFSET = np.arange(N)[None, :] - np.arange(N)[:, None]
 BLOCKS = BlockPattern(block=7, num_global=2, num_random=3, seed=5)
 
 
@@ -83,15 +84,23 @@ CASES = {
 every = pytest.mark.parametrize("name", CASES)
 
 
-def pattern_of(name, mask=Mask()):  # noqa: B008  # a frozen dataclass
-    """Bool ``[N, N]`` by loops, with the causal and window facts."""
+@functools.cache
+def seen(name):
+    """Bool ``[N, N]`` by loops."""
     _, sees = CASES[name]
+    return np.array([[sees(i, j) for j in range(N)] for i in range(N)])
+
+
+def pattern_of(name, mask=Mask()):  # noqa: B008  # a frozen dataclass
+    """The same with the causal and window facts."""
     left, right = mask.window or (N, 0 if mask.causal else N)
     if mask.causal:
         right = 0
-    return np.array(
-        [[sees(i, j) and -left <= j - i <= right for j in range(N)] for i in range(N)]
-    )
+    return seen(name) & (OFFSET >= -left) & (OFFSET <= right)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 @every
@@ -99,44 +108,44 @@ def pattern_of(name, mask=Mask()):  # noqa: B008  # a frozen dataclass
 def test_one_hot_values_show_the_receptive_field(name, mask):
     """With the value e_j of key j, the context is the row of weights."""
     attend, _ = CASES[name]
-    query, key = (jax.random.normal(jax.random.key(i), (N, K)) for i in (0, 1))
-    weights = jax.jit(attend)(query, key, jnp.eye(N), mask).context
+    query, key = (normal(N, K, seed=seed) for seed in (0, 1))
+    eye = np.eye(N, dtype=np.float32)
+    weights = np.asarray(jax.jit(attend)(query, key, eye, mask).context)
     np.testing.assert_array_equal(weights > 0, pattern_of(name, mask))
     np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-6)
+
+
+def with_gradients(function):
+    """Context and its gradients, weighed by the last argument but one."""
+
+    def run(inputs, weigh, facts):
+        context, pull = jax.vjp(lambda *inputs: function(*inputs, facts), *inputs)
+        return context, *pull(weigh)
+
+    return jax.jit(run)
+
+
+@with_gradients
+def dense(query, key, value, allowed):
+    scores = scaled_dot_scores(query, key) + alibi(H)(OFFSET)[None]
+    return masked_softmax(scores, allowed) @ value
 
 
 @every
 def test_equals_dense_attention_under_the_pattern(name):
     """In value and gradient: heads, a ragged batch, a bias and a causal mask."""
     attend, _ = CASES[name]
-    rngs = jax.random.split(jax.random.key(2), 3)
-    inputs = tuple(
-        jax.random.normal(rng, (B, H, N, width))
-        for rng, width in zip(rngs, (K, K, V), strict=True)
-    )
+    inputs = [normal(B, H, N, width, seed=n) for n, width in enumerate((K, K, V))]
     valid = np.arange(N)[None, :] < np.array([[N], [70]])
     mask = Mask(valid=valid, causal=True).over_heads()
     allowed = pattern_of(name, mask)[None, None] & mask.valid[:, :, None]
-    offset = np.arange(N)[None, :] - np.arange(N)[:, None]
-    weigh = jax.random.normal(jax.random.key(3), (B, H, N, V))
+    weigh = normal(B, H, N, V, seed=3)
 
-    def dense(query, key, value):
-        scores = scaled_dot_scores(query, key) + alibi(H)(offset)[None]
-        return masked_softmax(scores, allowed) @ value
-
-    def sparse(query, key, value):
+    @with_gradients
+    def sparse(query, key, value, mask):
         return attend(query, key, value, mask, bias=alibi(H)).context
 
-    def with_gradients(function):
-        def total(*inputs):
-            context = function(*inputs)
-            return (weigh * context).sum(), context
-
-        run = jax.value_and_grad(total, argnums=(0, 1, 2), has_aux=True)
-        (_, context), gradients = jax.jit(run)(*inputs)
-        return context, *gradients
-
-    pairs = zip(with_gradients(sparse), with_gradients(dense), strict=True)
+    pairs = zip(sparse(inputs, weigh, mask), dense(inputs, weigh, allowed), strict=True)
     for got, expected in pairs:
         np.testing.assert_allclose(got, expected, atol=1e-5)
 
@@ -156,27 +165,20 @@ def test_steps_at_positions_of_their_own_equal_all_at_once(name, options, places
     """Row 1 starts four steps late; the cache has the size that is claimed."""
     length, late = 31, 4
     line = CATALOG[name]
-    rngs = jax.random.split(jax.random.key(4), 3)
-    inputs = [
-        jax.random.normal(rng, (B, H, length, width))
-        for rng, width in zip(rngs, (K, K, V), strict=True)
-    ]
+    inputs = [normal(B, H, length, width, seed=n) for n, width in enumerate((K, K, V))]
     attend = jax.jit(functools.partial(line.attend, bias=alibi(H), **options))
-    whole = attend(*inputs, Mask(causal=True)).context
+    whole = np.asarray(attend(*inputs, Mask(causal=True)).context)
     sizes = Sizes(H, K, V, length)
     cache = line.incremental.begin(B, length, sizes, jnp.float32, **options)
     assert cache.key.shape == (B, H, places, K)
 
     @jax.jit
-    def advance(cache, position):
-        at = position[:, None, None, None]
-        tokens = [jnp.take_along_axis(x, at, axis=2) for x in inputs]
+    def advance(tokens, cache, position):
         return line.incremental.step(*tokens, cache, position, bias=alibi(H), **options)
 
     for now in range(length):
-        position = np.array([now, max(now - late, 0)])
-        context, cache = advance(cache, position)
-        for row in range(B):
-            np.testing.assert_allclose(
-                context[row, :, 0], whole[row, :, position[row]], atol=1e-5
-            )
+        position = np.array([now, max(now - late, 0)], np.int32)
+        rows = np.arange(B), slice(None), position
+        tokens = [x[rows][:, :, None] for x in inputs]
+        context, cache = advance(tokens, cache, position)
+        np.testing.assert_allclose(np.asarray(context)[:, :, 0], whole[rows], atol=1e-5)
