@@ -1,3 +1,4 @@
+import functools
 import typing
 
 import jax
@@ -8,7 +9,7 @@ import pytest
 from attnjax.config import MechanismConfig, ScorerName
 from attnjax.layers.attention import MultiHeadAttention
 from attnjax.ops.catalog import CATALOG
-from attnjax.types import Mask
+from attnjax.types import Attended, Mask
 
 B, H, T, S, D = 2, 3, 5, 7, 33
 SCORERS = typing.get_args(ScorerName)
@@ -28,7 +29,7 @@ def states():
 
 @pytest.fixture(scope="module")
 def mask():
-    return Mask(valid=jnp.arange(S)[None, :] < jnp.array([[S], [3]]))
+    return Mask(valid=np.arange(S)[None, :] < np.array([[S], [3]]))
 
 
 def attend_self(layer, variables, x, mask, **settings):
@@ -46,13 +47,22 @@ def cross(layer, x, states, mask, *, train):
     return layer.attend_memory(x, layer.prepare(states), mask, train=train)
 
 
+def random_variables(init, *arguments, **settings):
+    """Variables of the shapes that `init` would make, without compiling it."""
+    shapes = jax.eval_shape(lambda: init(jax.random.key(2), *arguments, **settings))
+    rng = np.random.default_rng(1)
+    return jax.tree.map(
+        lambda leaf: 0.3 * rng.normal(size=leaf.shape).astype(leaf.dtype), shapes
+    )
+
+
 @pytest.mark.parametrize("scorer", SCORERS)
 def test_every_scorer_attends_per_head(x, states, mask, scorer):
     layer = MultiHeadAttention(D, H, scorer=scorer)
-    variables = layer.init(
-        jax.random.key(2), x, states, mask, train=False, method=cross
-    )
-    output, weights = layer.apply(variables, x, states, mask, train=False, method=cross)
+    settings = {"train": False, "method": cross}
+    variables = random_variables(layer.init, x, states, mask, **settings)
+    run = jax.jit(lambda *inputs: layer.apply(variables, *inputs, **settings))
+    output, weights = jax.device_get(run(x, states, mask))
     assert output.shape == (B, T, D)
     assert weights.shape == (B, H, T, S)
     np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
@@ -60,38 +70,56 @@ def test_every_scorer_attends_per_head(x, states, mask, scorer):
     assert np.any(np.abs(weights[:, 0] - weights[:, 1]) > 1e-3)
     for parameter in jax.tree.leaves(variables["params"].get("score", {})):
         assert parameter.shape[0] == H
-    changed = layer.apply(
-        variables, x, states.at[1, 3:].set(9.0), mask, train=False, method=cross
-    )
-    np.testing.assert_array_equal(output, changed.context)
+    other = np.where(mask.valid[..., None], states, np.float32(9))
+    np.testing.assert_array_equal(output, run(x, other, mask).context)
+
+
+def assert_steps_equal_the_whole(layer, x):
+    """One program: fresh variables, all positions at once, and one after another."""
+
+    @jax.jit
+    def run(x):
+        variables = init_self(layer, x)
+        if "relative" in variables["params"]:  # it starts at zero
+            table = variables["params"]["relative"]["table"]
+            noise = jax.random.normal(jax.random.key(5), table.shape)
+            variables["params"]["relative"]["table"] = noise
+        whole = attend_self(layer, variables, x, Mask(causal=True)).context
+
+        def step(cache, token):
+            row, position = token
+            position = jnp.full(B, position)
+            row, cache = layer.apply(variables, row, cache, position, method="step")
+            return cache, row
+
+        cache = layer.apply(variables, B, T + 2, method="begin")
+        tokens = x.swapaxes(0, 1), jnp.arange(T)
+        return whole, jax.lax.scan(step, cache, tokens)[1].swapaxes(0, 1)
+
+    whole, rows = run(x)
+    np.testing.assert_allclose(rows, whole, atol=1e-5)
 
 
 @pytest.mark.parametrize("scorer", SCORERS)
 def test_steps_equal_the_causal_whole(x, scorer):
-    layer = MultiHeadAttention(D, H, scorer=scorer)
-    variables = init_self(layer, x)
-    whole = attend_self(layer, variables, x, Mask(causal=True)).context
-    cache = layer.apply(variables, B, T + 2, method="begin")
-    step = jax.jit(lambda *inputs: layer.apply(variables, *inputs, method="step"))
-    for position in range(T):
-        row, cache = step(x[:, position], cache, jnp.full(B, position))
-        np.testing.assert_allclose(row, whole[:, position], atol=1e-5)
+    assert_steps_equal_the_whole(MultiHeadAttention(D, H, scorer=scorer), x)
 
 
 def test_rows_of_a_batch_may_stand_at_different_positions(x):
     layer = MultiHeadAttention(D, H)
-    variables = init_self(layer, x)
-    whole = attend_self(layer, variables, x, Mask(causal=True)).context
+    settings = {"train": False, "method": "attend_self"}
+    variables = random_variables(layer.init, x, Mask(), **settings)
+    attend = jax.jit(lambda x: attend_self(layer, variables, x, Mask(causal=True)))
+    whole, x = jax.device_get((attend(x).context, x))
     cache = layer.apply(variables, B, T, method="begin")
     step = jax.jit(lambda *inputs: layer.apply(variables, *inputs, method="step"))
     for position in range(3):
-        _, cache = step(x[:, position], cache, jnp.full(B, position))
+        _, cache = step(x[:, position], cache, np.full(B, position, np.int32))
     # The first row goes back to position 1, as a reordered beam might; later slots of
     # its cache are stale and must not be seen.
-    position = jnp.array([1, 3])
-    row, _ = step(x[jnp.arange(B), position], cache, position)
-    np.testing.assert_allclose(row[0], whole[0, 1], atol=1e-5)
-    np.testing.assert_allclose(row[1], whole[1, 3], atol=1e-5)
+    position = np.array([1, 3], np.int32)
+    row, _ = step(x[np.arange(B), position], cache, position)
+    np.testing.assert_allclose(row, whole[np.arange(B), position], atol=1e-5)
 
 
 def causal_layer(kind, positions="none"):
@@ -104,48 +132,57 @@ def causal_layer(kind, positions="none"):
     )
 
 
-@pytest.mark.parametrize(
-    ("kind", "positions"),
-    [
-        (name, positions)
-        for name, line in CATALOG.items()
-        if "decoder" in line.slots
-        for positions in ("none", "rotary", "relative", "alibi")
-        if line.pairwise or positions != "rotary"
-        if line.accepts_bias or positions in ("none", "rotary")
-    ],
-)
+def kinds_and_positions():
+    """Each mechanism, and each kind of positions where it meets other code.
+
+    Rotary ones turn queries and keys before any mechanism sees them, with projections
+    of their own or with a shared one; a mechanism takes both kinds of bias alike.
+    """
+    for kind, line in CATALOG.items():
+        if "decoder" not in line.slots:
+            continue
+        yield kind, "none"
+        if line.accepts_bias:
+            yield kind, "relative"
+        if line.shares_query_key or kind in ("dense", "sliding_window"):
+            yield kind, "rotary"
+    yield "dense", "alibi"
+
+
+@pytest.mark.parametrize(("kind", "positions"), kinds_and_positions())
 def test_steps_of_every_mechanism_equal_the_causal_whole(x, kind, positions):
-    layer = causal_layer(kind, positions)
-    inputs = x[..., :24]
-    variables = init_self(layer, inputs)
-    whole = attend_self(layer, variables, inputs, Mask(causal=True)).context
-    cache = layer.apply(variables, B, T + 2, method="begin")
-    step = jax.jit(lambda *inputs: layer.apply(variables, *inputs, method="step"))
-    for position in range(T):
-        row, cache = step(inputs[:, position], cache, jnp.full(B, position))
-        np.testing.assert_allclose(row, whole[:, position], atol=1e-5)
+    assert_steps_equal_the_whole(causal_layer(kind, positions), x[..., :24])
 
 
 @pytest.mark.parametrize("positions", ["rotary", "relative", "alibi"])
 def test_relative_positions_matter_and_depend_on_offsets_only(x, positions):
     """The same tokens further to the right, after masked ones, give the same output."""
-    x = x[..., :24]
     layer = MultiHeadAttention(24, H, positions=positions)
-    variables = init_self(layer, x)
-    if positions == "relative":
-        table = variables["params"]["relative"]["table"]
-        noise = jax.random.normal(jax.random.key(5), table.shape)
-        variables["params"]["relative"]["table"] = table + noise
-    plain = attend_self(layer, variables, x, Mask()).context
-    shifted = jnp.concatenate([jnp.ones_like(x[:, :3]), x], axis=1)
-    mask = Mask(valid=jnp.arange(T + 3)[None, :] >= 3)
-    moved = attend_self(layer, variables, shifted, mask).context[:, 3:]
-    np.testing.assert_allclose(plain, moved, atol=1e-5)
     order = np.array([1, 2, 0, 4, 3])
-    mixed = attend_self(layer, variables, x[:, order], Mask()).context
+
+    @jax.jit
+    def run(x):
+        variables = init_self(layer, x)
+        if positions == "relative":
+            table = variables["params"]["relative"]["table"]
+            noise = jax.random.normal(jax.random.key(5), table.shape)
+            variables["params"]["relative"]["table"] = table + noise
+        shifted = jnp.concatenate([jnp.ones_like(x[:, :3]), x], axis=1)
+        mask = Mask(valid=np.arange(T + 3)[None, :] >= 3)
+        return jax.tree.map(
+            lambda attended: attended.context,
+            (
+                attend_self(layer, variables, x, Mask()),
+                attend_self(layer, variables, shifted, mask),
+                attend_self(layer, variables, x[:, order], Mask()),
+                attend_self(MultiHeadAttention(24, H), variables, x, Mask()),
+            ),
+            is_leaf=lambda node: isinstance(node, Attended),
+        )
+
+    plain, moved, mixed, blind = jax.device_get(run(x[..., :24]))
+    np.testing.assert_allclose(plain, moved[:, 3:], atol=1e-5)
     assert np.abs(plain[:, order] - mixed).max() > 1e-3
-    blind = attend_self(MultiHeadAttention(24, H), variables, x, Mask()).context
     assert np.abs(plain - blind).max() > 1e-3
 
 
@@ -176,26 +213,35 @@ def test_heads_must_divide_the_width():
 
 def test_dropout_leaves_the_returned_weights_alone(x):
     layer = MultiHeadAttention(D, H, dropout=0.5)
-    variables = init_self(layer, x)
-    quiet = attend_self(layer, variables, x, Mask())
-    rngs = {"dropout": jax.random.key(3)}
-    noisy = attend_self(layer, variables, x, Mask(), train=True, rngs=rngs)
+
+    @jax.jit
+    def run(x):
+        variables = init_self(layer, x)
+        rngs = {"dropout": jax.random.key(3)}
+        quiet = attend_self(layer, variables, x, Mask())
+        return quiet, attend_self(layer, variables, x, Mask(), train=True, rngs=rngs)
+
+    quiet, noisy = jax.device_get(run(x))
     np.testing.assert_array_equal(quiet.weights, noisy.weights)
     assert np.any(np.abs(quiet.context - noisy.context) > 1e-3)
 
 
 def test_bfloat16_in_and_out_with_float32_parameters(x):
     layer = MultiHeadAttention(D, H, dtype=jnp.bfloat16)
-    variables = init_self(layer, x)
-    output, weights = attend_self(layer, variables, x, Mask(causal=True))
+
+    @jax.jit
+    def run(x):
+        variables = init_self(layer, x)
+        low = attend_self(layer, variables, x, Mask(causal=True))
+        exact = MultiHeadAttention(D, H)
+        return variables, low, attend_self(exact, variables, x, Mask(causal=True))
+
+    variables, (output, weights), exact = jax.device_get(run(x))
     assert output.dtype == weights.dtype == jnp.bfloat16
     assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
-    exact = attend_self(MultiHeadAttention(D, H), variables, x, Mask(causal=True))
-    np.testing.assert_allclose(output.astype(jnp.float32), exact.context, atol=0.05)
+    np.testing.assert_allclose(output.astype(np.float32), exact.context, atol=0.05)
 
 
 def test_a_layer_holds_only_the_projections_it_uses(x):
-    assert set(init_self(MultiHeadAttention(D, H), x)["params"]) == {
-        "query_key_value",
-        "output",
-    }
+    init = functools.partial(init_self, MultiHeadAttention(D, H))
+    assert set(jax.eval_shape(init, x)["params"]) == {"query_key_value", "output"}

@@ -1,5 +1,6 @@
 """Attention over a memory: eole's numbers, and the map for the dot products."""
 
+import functools
 from pathlib import Path
 
 import jax
@@ -24,6 +25,16 @@ def _normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
+def _variables(attention, *arguments, method):
+    shapes = jax.eval_shape(
+        lambda rng: attention.init(rng, *arguments, method=method), jax.random.key(0)
+    )
+    rng = np.random.default_rng(1)
+    return jax.tree.map(
+        lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype), shapes
+    )
+
+
 def _scorer_params(golden):
     if "param:linear_in.weight" in golden:
         return {"weight": golden["param:linear_in.weight"].T}
@@ -46,18 +57,21 @@ def test_weights_and_attentional_vector_agree_with_eole(name, kind):
     width = states.shape[-1]
     valid = np.arange(memory.shape[1])[None] < golden["lengths"][:, None]
     attention = MemoryAttention(kind, width, width, width=width)
-    weights, context = attention.apply(
-        {"params": {"scorer": _scorer_params(golden)}},
-        *(states, memory, valid),
-        method=_attend,
-    )
-    np.testing.assert_allclose(weights, golden["weights"], atol=1e-5)
-
     bias = golden.get("param:linear_out.bias", np.zeros(width, np.float32))
     join = {"kernel": golden["param:linear_out.weight"].T, "bias": bias}
-    vector = AttentionalVector(width).apply(
-        {"params": {"join": join}}, states, context, None
-    )
+
+    @jax.jit
+    def run(states, memory, valid):
+        params = {"params": {"scorer": _scorer_params(golden)}}
+        weights, context = attention.apply(
+            params, states, memory, valid, method=_attend
+        )
+        params = {"params": {"join": join}}
+        vector = AttentionalVector(width).apply(params, states, context, None)
+        return weights, vector
+
+    weights, vector = run(states, memory, valid)
+    np.testing.assert_allclose(weights, golden["weights"], atol=1e-5)
     expected = golden["attention_vector"]
     if name == "mlp":  # eole leaves out Luong's tanh after Bahdanau's scorer
         expected = np.tanh(expected)
@@ -67,11 +81,9 @@ def test_weights_and_attentional_vector_agree_with_eole(name, kind):
 def test_dot_maps_a_wider_memory_once_for_keys_and_values():
     query, memory, valid = _normal(B, T, D), _normal(B, S, 2 * D), np.ones((B, S), bool)
     kernel, bias = _normal(2 * D, D, seed=1), _normal(D, seed=2)
-    weights, context = MemoryAttention("dot", D, 2 * D).apply(
-        {"params": {"memory_map": {"kernel": kernel, "bias": bias}}},
-        *(query, memory, valid),
-        method=_attend,
-    )
+    params = {"params": {"memory_map": {"kernel": kernel, "bias": bias}}}
+    apply = functools.partial(MemoryAttention("dot", D, 2 * D).apply, method=_attend)
+    weights, context = jax.jit(apply)(params, query, memory, valid)
     mapped = memory @ kernel + bias
     scores = np.exp(query @ mapped.swapaxes(1, 2))
     expected = scores / scores.sum(axis=-1, keepdims=True)
@@ -86,14 +98,7 @@ def test_masked_keys_never_matter_and_an_empty_row_is_zero(kind):
     valid = np.zeros((B, S), bool)
     valid[0, :4] = True
 
-    shapes = jax.eval_shape(
-        lambda rng: attention.init(rng, query, memory, valid, method=_attend),
-        jax.random.key(0),
-    )
-    rng = np.random.default_rng(1)
-    variables = jax.tree.map(
-        lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype), shapes
-    )
+    variables = _variables(attention, query, memory, valid, method=_attend)
 
     def total(memory):
         weights, context = attention.apply(
@@ -103,8 +108,8 @@ def test_masked_keys_never_matter_and_an_empty_row_is_zero(kind):
 
     other = np.where(valid[..., None], memory, 1e3)
     run = jax.jit(jax.grad(total, has_aux=True))
-    _, (weights, context) = run(memory)
-    gradient, (other_weights, other_context) = run(other)
+    _, (weights, context) = jax.device_get(run(memory))
+    gradient, (other_weights, other_context) = jax.device_get(run(other))
     np.testing.assert_array_equal(weights, other_weights)
     np.testing.assert_array_equal(context, other_context)
     np.testing.assert_allclose(weights[0].sum(axis=-1), 1, atol=1e-6)
@@ -128,11 +133,12 @@ def test_a_lone_query_reads_its_window_and_finds_what_all_keys_give(kind, select
         focus = attention(query, prepared, position)
         return focus.over(S), focus.mean(prepared["value"]), focus.weights
 
-    variables = attention.init(jax.random.key(0), query, position, method=attend)
-    weights, context, _ = attention.apply(variables, query, position, method=attend)
+    variables = _variables(attention, query, position, method=attend)
     run = jax.jit(lambda *args: attention.apply(variables, *args, method=attend))
+    weights, context, _ = jax.device_get(run(query, position))
     for t in range(T):
         alone = run(query[:, t : t + 1], position[:, t : t + 1])
+        alone = jax.device_get(alone)
         assert alone[2].shape == (B, 1, 3)
         np.testing.assert_allclose(alone[0][:, 0], weights[:, t], atol=1e-6)
         np.testing.assert_allclose(alone[1][:, 0], context[:, t], atol=1e-5)
