@@ -1,5 +1,7 @@
 """Decoders against float64 loops from the papers, and against Python loops."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,7 +63,7 @@ def _run(config: RNNConfig):
     variables = _random_variables(decoder, arguments)
     run = jax.jit(lambda *args: decoder.apply(*args, method=_decode))
     double = jax.tree.map(lambda leaf: leaf.astype(np.float64), variables["params"])
-    return double, arguments, run(variables, *arguments)
+    return double, arguments, jax.device_get(run(variables, *arguments))
 
 
 def _sigmoid(x):
@@ -132,7 +134,7 @@ def test_each_layer_reads_the_new_state_of_the_one_below():
     shapes = jax.eval_shape(stack.init, jax.random.key(0), states, inputs)
     variables = _random_like(shapes)
     params = variables["params"]
-    found = stack.apply(variables, states, inputs)
+    found = jax.jit(stack.apply)(variables, states, inputs)
     gates = hidden = inputs.gates
     for layer, (state,) in enumerate(states):
         if layer > 0:
@@ -163,8 +165,12 @@ def test_layers_start_from_the_encoder_layer_of_their_height(
         _normal(B, encoder_layers * width, seed=seed)
         for seed in range(2 if cell == "lstm" else 1)
     )
-    variables = decoder.init(jax.random.key(0), summary, method="begin")
-    carry = decoder.apply(variables, summary, method="begin")
+    shapes = jax.eval_shape(
+        lambda rng: decoder.init(rng, summary, method="begin"), jax.random.key(0)
+    )
+    variables = _random_like(shapes)
+    begin = jax.jit(functools.partial(decoder.apply, method="begin"))
+    carry = jax.device_get(begin(variables, summary))
     bridges = variables.get("params", {})
     assert len(carry.states) == decoder_layers
     np.testing.assert_array_equal(carry.position, np.zeros(B))
@@ -179,7 +185,9 @@ def test_layers_start_from_the_encoder_layer_of_their_height(
                 assert bridges == {}
                 np.testing.assert_array_equal(start, final)
                 continue
-            expected = final @ bridges[name]["kernel"][:, part]
+            expected = (
+                final @ bridges[name]["kernel"][:, part] + bridges[name]["bias"][part]
+            )
             expected = np.tanh(expected) if index == 0 else expected
             np.testing.assert_allclose(start, expected, atol=1e-5)
 
@@ -220,8 +228,9 @@ def test_the_scan_is_its_cell_in_a_python_loop(config):
         )
 
     run = jax.jit(lambda *args: decoder.apply(*args, method=_decode))
-    _, weights = run(variables, *arguments)
+    weights = np.asarray(run(variables, *arguments)[1])
     carry, prepared, gates = start(variables, *arguments)
+    gates = np.asarray(gates)
     assert len(carry.states) == 3
     for t in range(T):
         carry, outputs = position(variables, carry, prepared, gates[:, t])
@@ -232,16 +241,19 @@ def test_the_scan_is_its_cell_in_a_python_loop(config):
 def test_dropout_between_layers_has_a_new_mask_at_every_position():
     config = RNNConfig(embedding_width=E, hidden_width=D, decoder_layers=2, dropout=0.5)
     decoder = RecurrentDecoder(config, N)
-    factors = decoder.apply(
-        {},
-        jnp.ones((B, T, E)),
-        train=True,
-        rngs={"dropout": jax.random.key(0)},
-        method="dropout_factors",
+    draw = jax.jit(
+        lambda rng: decoder.apply(
+            {},
+            jnp.ones((B, T, E)),
+            train=True,
+            rngs={"dropout": rng},
+            method="dropout_factors",
+        )
     )
+    factors = np.asarray(draw(jax.random.key(0)))
     assert factors.shape == (T, B, 1, D)
     assert set(np.unique(factors)) == {0.0, 2.0}
-    assert (np.asarray(factors[0]) != np.asarray(factors[1])).any()
+    assert (factors[0] != factors[1]).any()
 
 
 def test_dropout_between_layers_acts_while_training_only():
@@ -258,7 +270,10 @@ def test_dropout_between_layers_acts_while_training_only():
         rngs = {"dropout": jax.random.key(seed)}
         return decoder.apply(variables, *arguments, rngs=rngs, method=train)
 
-    still = decoder.apply(variables, *arguments, method=_decode)[0]
-    np.testing.assert_array_equal(run(0), run(0))
-    assert np.abs(run(0) - run(1)).max() > 0
-    assert np.abs(run(0) - still).max() > 0
+    decode = jax.jit(functools.partial(decoder.apply, method=_decode))
+    still, first, again, other = jax.device_get(
+        [decode(variables, *arguments)[0], run(0), run(0), run(1)]
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 0
+    assert np.abs(first - still).max() > 0

@@ -11,21 +11,32 @@ SHAPE = (61, 67, 31)  # 126,697 elements: the standard error of a rate is 0.0008
 
 @pytest.fixture(scope="module")
 def words():
-    return np.asarray(random_words(jax.random.key(0), SHAPE))
+    return words_of(jax.random.key(0))
+
+
+def words_of(rng):
+    return np.asarray(jax.jit(random_words, static_argnums=1)(rng, SHAPE))
+
+
+drop = jax.jit(dropout, static_argnums=1)
 
 
 def test_kept_share_and_mean_are_as_asked():
-    x = jnp.ones(SHAPE)
-    dropped = dropout(x, RATE, jax.random.key(1))
+    dropped = np.asarray(drop(np.ones(SHAPE, np.float32), RATE, jax.random.key(1)))
     assert abs(float((dropped == 0.0).mean()) - RATE) < 0.003
     np.testing.assert_allclose(dropped.max(), 1.0 / (1.0 - RATE), rtol=1e-6)
     np.testing.assert_allclose(dropped.mean(), 1.0, atol=0.004)
 
 
 def test_gradient_has_the_same_zeros():
-    x = jax.random.normal(jax.random.key(2), (5, 7))
-    value, pull_back = jax.vjp(lambda x: dropout(x, 0.5, jax.random.key(1)), x)
-    (gradient,) = pull_back(jnp.ones_like(value))
+    x = np.random.default_rng(2).normal(size=(5, 7)).astype(np.float32)
+
+    @jax.jit
+    def run(x):
+        value, pull_back = jax.vjp(lambda x: dropout(x, 0.5, jax.random.key(1)), x)
+        return value, *pull_back(jnp.ones_like(value))
+
+    value, gradient = jax.device_get(run(x))
     np.testing.assert_array_equal(gradient, np.where(value == 0.0, 0.0, 2.0))
     assert 0 < int((gradient == 0.0).sum()) < gradient.size
 
@@ -42,10 +53,10 @@ def test_impossible_rate_is_refused(rate):
 
 
 def test_low_precision_keeps_its_type_and_mean():
-    x = jnp.ones(SHAPE, jnp.bfloat16)
-    dropped = dropout(x, RATE, jax.random.key(1))
+    x = np.ones(SHAPE, jnp.bfloat16)
+    dropped = np.asarray(drop(x, RATE, jax.random.key(1)))
     assert dropped.dtype == jnp.bfloat16
-    np.testing.assert_allclose(dropped.astype(jnp.float32).mean(), 1.0, atol=0.006)
+    np.testing.assert_allclose(dropped.astype(np.float32).mean(), 1.0, atol=0.006)
 
 
 def test_words_are_distinct_and_every_bit_is_fair(words):
@@ -64,7 +75,7 @@ def test_neighbours_along_every_axis_are_independent(words):
 def test_words_of_different_keys_are_independent(words):
     rngs = [jax.random.key(1), jax.random.fold_in(jax.random.key(0), 1)]
     for rng in rngs:
-        other = np.asarray(random_words(rng, SHAPE))
+        other = words_of(rng)
         correlation = np.corrcoef(words.ravel() / 1.0, other.ravel() / 1.0)[0, 1]
         assert abs(correlation) < 0.012
         shared = np.intersect1d(words[0], other[0])

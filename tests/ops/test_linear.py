@@ -14,9 +14,12 @@ B, H, T, S, K, V = 2, 3, 5, 7, 11, 13
 
 
 def arrays(num_queries=T, num_keys=S, seed=0):
-    rngs = jax.random.split(jax.random.key(seed), 3)
+    rng = np.random.default_rng(seed)
     shapes = ((B, H, num_queries, K), (B, H, num_keys, K), (B, H, num_keys, V))
-    return [jax.random.normal(*pair) for pair in zip(rngs, shapes, strict=True)]
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+attend = jax.jit(linear_attention, static_argnames="chunk")
 
 
 def quadratic(query, key, value, allowed):
@@ -45,7 +48,7 @@ def test_sums_equal_the_quadratic_form(causal, num_queries, num_keys, chunk):
     if causal:  # both sequences end together
         allowed &= np.tri(num_queries, num_keys, num_keys - num_queries, dtype=bool)
     mask = Mask(valid=valid, causal=causal).over_heads()
-    got = linear_attention(*inputs, mask, chunk=chunk).context
+    got = attend(*inputs, mask, chunk=chunk).context
     np.testing.assert_allclose(got, quadratic(*inputs, allowed), atol=1e-5)
 
 
@@ -57,17 +60,18 @@ def test_recurrence_equals_the_quadratic_form_in_bounded_state():
     longer = INCREMENTAL.begin(B, 1000 * S, sizes, jnp.bfloat16)
     assert jax.tree.map(jnp.shape, sums) == jax.tree.map(jnp.shape, longer)
     assert {leaf.dtype for leaf in jax.tree.leaves(sums)} == {jnp.dtype("float32")}
+    step = jax.jit(INCREMENTAL.step, static_argnames="chunk")
     for t in range(S):
         row = [x[:, :, t : t + 1] for x in inputs]
-        context, sums = INCREMENTAL.step(*row, sums, jnp.full(B, t), chunk=2)
-        np.testing.assert_allclose(context[:, :, 0], expected[:, :, t], atol=1e-5)
+        context, sums = step(*row, sums, np.full(B, t, np.int32), chunk=2)
+        np.testing.assert_allclose(context, expected[:, :, t : t + 1], atol=1e-5)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_weights_sum_to_1_even_where_all_features_underflow(causal):
     query, key, _ = arrays(S, S)
-    ones = jnp.ones((B, H, S, V))
-    got = linear_attention(query - 200, key - 200, ones, Mask(causal=causal)).context
+    ones = np.ones((B, H, S, V), np.float32)
+    got = attend(query - 200, key - 200, ones, Mask(causal=causal)).context
     np.testing.assert_allclose(got, 1.0, atol=1e-5)
 
 
@@ -77,11 +81,11 @@ def test_features_and_sums_of_bfloat16_inputs_are_float32(causal):
     query, key, value = (x[:1, :1] for x in arrays(1024, 1024))
     query, key = query.astype(jnp.bfloat16), key.astype(jnp.bfloat16)
     mask = Mask(causal=causal)
-    exact = [x.astype(jnp.float32) for x in (query, key)]
-    expected = linear_attention(*exact, value, mask).context
-    got = linear_attention(query, key, value, mask).context
+    exact = [x.astype(np.float32) for x in (query, key)]
+    expected = attend(*exact, value, mask).context
+    got = attend(query, key, value, mask).context
     np.testing.assert_allclose(got, expected, atol=1e-6)
-    low = linear_attention(query, key, value.astype(jnp.bfloat16), mask).context
+    low = attend(query, key, value.astype(jnp.bfloat16), mask).context
     assert low.dtype == jnp.bfloat16
 
 
@@ -96,21 +100,24 @@ def test_features_are_positive_and_smooth_enough():
 def test_scales_of_keys_cancel():
     """Features divided by exp(log_scale) give what the features themselves give."""
     query, key, value = arrays(S, S)
-    query, key = (elu_features(x, 1e-6) for x in (query, key))
-    zero = jnp.zeros((B, H, S))
-    growing = jnp.cumsum(jnp.abs(jax.random.normal(jax.random.key(3), zero.shape)), -1)
-    plain = feature_sums.attend_to_earlier(query, key, value, zero, chunk=3)
-    scaled = key * jnp.exp(-growing)[..., None]
+    query, key = (np.asarray(elu_features(x, 1e-6)) for x in (query, key))
+    zero = np.zeros((B, H, S), np.float32)
+    steps = np.random.default_rng(3).normal(size=zero.shape).astype(np.float32)
+    growing = np.cumsum(np.abs(steps), -1)
+    run = jax.jit(feature_sums.attend_to_earlier, static_argnames="chunk")
+    plain = run(query, key, value, zero, chunk=3)
+    scaled = key * np.exp(-growing)[..., None]
     for chunk in (1, 3, 7):
-        got = feature_sums.attend_to_earlier(query, scaled, value, growing, chunk=chunk)
+        got = run(query, scaled, value, growing, chunk=chunk)
         np.testing.assert_allclose(got, plain, atol=1e-5)
 
 
 def test_a_scale_that_jumps_overflows_nowhere():
     """From exp(-1000) to exp(1000): the gradient is finite and masked rows are 0."""
-    query, key, value = (jnp.abs(x) for x in arrays(S, S))
-    log_scale = jnp.linspace(-1000.0, 1000.0, S)[None, None].at[..., :2].set(-jnp.inf)
-    seen = jnp.isfinite(log_scale)[..., None]
+    query, key, value = (np.abs(x) for x in arrays(S, S))
+    log_scale = np.linspace(-1000.0, 1000.0, S, dtype=np.float32)[None, None]
+    log_scale[..., :2] = -np.inf
+    seen = np.isfinite(log_scale)[..., None]
 
     def total(query, key, value):
         features = jnp.where(seen, key, 0.0)
@@ -119,9 +126,8 @@ def test_a_scale_that_jumps_overflows_nowhere():
         )
         return jnp.square(context).sum(), context
 
-    gradients, context = jax.grad(total, argnums=(0, 1, 2), has_aux=True)(
-        query, key, value
-    )
+    run = jax.jit(jax.grad(total, argnums=(0, 1, 2), has_aux=True))
+    gradients, context = jax.device_get(run(query, key, value))
     np.testing.assert_array_equal(context[..., :2, :], 0.0)
     np.testing.assert_allclose(context[..., 2:, :], value[..., 2:, :], rtol=1e-4)
     assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
