@@ -1,6 +1,7 @@
 """What the translator reports, with tiny untrained models of every family."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -33,7 +34,7 @@ LIKED = {"output_embedding": 18, "target_embedding": 17}  # tokens, by what scor
 SPECIAL = SpecialTokens(TOKENIZERS.target.pad_id, TOKENIZERS.target.bos_id, EOS)
 BASE = DecodingConfig(
     beam_size=3,
-    n_best=3,
+    n_best=2,  # all hypotheses of all lines are one batch of pairs
     max_extra_tokens=3,
     max_source_tokens=40,
     tokens_per_batch=128,
@@ -164,7 +165,7 @@ def test_outputs_are_sorted_and_end_once(searched):
 
 def test_nothing_depends_on_the_batch_or_the_order(searched, variables):
     translator, found = searched
-    backwards = translator.translate(variables, LINES[::-1], with_attention=False)
+    backwards = translator.translate(variables, LINES[::-1], with_attention=True)
     alone = translator.translate(variables, LINES[1:2])
     assert [each.ids for each in backwards.n_best[3]] == [
         each.ids for each in found.n_best[1]
@@ -195,8 +196,9 @@ def test_outputs_begin_with_their_prefix(model, variables):
         translator_of(model).translate(variables, LINES, prefixes=["a"])
 
 
-@pytest.mark.parametrize("utility", ["chrf", "bleu"])
-def test_least_risk_is_the_most_alike_of_the_samples(model, variables, utility):
+def test_least_risk_is_the_most_alike_of_the_samples(model, variables):
+    # The utility is read when the search is over: it knows no model.
+    utility = "bleu" if model is MODELS["rnn"] else "chrf"
     # Sure enough that some samples are drawn twice.
     settings = {"temperature": 0.4, "risk_utility": utility}
     samples = translator_of(model, method="sampling", n_best=12, **settings)
@@ -251,19 +253,16 @@ def test_rows_of_filler_stay_empty():
     model = MODELS["rnn"]
     end = TOKENIZERS.source.eos_id
     ids = np.array([[5, 6, 7, end], [end, 0, 0, 0]], np.int32)
-    found = search_batch(
-        model,
-        SPECIAL,
-        BASE,
+    search = functools.partial(search_batch, model, SPECIAL, BASE, with_attention=False)
+    found = jax.jit(search)(
         random_variables(model),
         SearchInputs(
             Tokens(ids, np.array([[1, 1, 1, 1], [1, 0, 0, 0]], bool)),
             np.zeros((2, 0), np.int32),
             np.zeros(2, np.uint32),
         ),
-        with_attention=False,
     )
-    assert (np.asarray(found.lengths) > 0).tolist() == [[True] * 3, [False] * 3]
+    assert (np.asarray(found.lengths) > 0).tolist() == [[True] * 2, [False] * 2]
 
 
 def test_totals_are_those_of_the_best():
