@@ -1,6 +1,7 @@
 """Windows at inference, and hard attention's gradient through a whole model."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -46,6 +47,7 @@ def _random_variables(model: RNNSeq2Seq, *tokens: Tokens):
     return {"params": params, **jax.tree.map(lambda leaf: np.float32(2.0), others)}
 
 
+@functools.cache
 def _step_flops(config: RNNConfig, num_keys: int) -> float:
     model = RNNSeq2Seq(config, C, C)
     source, inputs = _tokens(1, num_keys, 0), _tokens(1, 2, 1)
