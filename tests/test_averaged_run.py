@@ -7,6 +7,7 @@ from attnjax.config import (
     CLDRSource,
     DataConfig,
     DecodingConfig,
+    EvaluationConfig,
     Experiment,
     RNNConfig,
     TokenizerConfig,
@@ -27,7 +28,8 @@ def test_the_averaged_weights_are_what_is_opened(tmp_path):
             ),
             model=RNNConfig(embedding_width=12, hidden_width=16, attention_width=8),
             training=TrainingConfig(num_steps=2, evaluate_every=9, ema_decay=0.5),
-            decoding=DecodingConfig(max_extra_tokens=4),
+            decoding=DecodingConfig(max_extra_tokens=4, max_source_tokens=48),
+            evaluation=EvaluationConfig(beam_size=2),
             workdir=tmp_path,
         )
     )

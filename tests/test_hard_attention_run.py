@@ -17,6 +17,7 @@ HARD = [
     *("--data.source.train-pairs", "300", "--data.source.valid-pairs", "8"),
     *("--data.source.test-pairs", "8", "--data.tokenizer.vocab-size", "400"),
     *("--data.tokens-per-batch", "256", "--decoding.max-extra-tokens", "4"),
+    *("--decoding.max-source-tokens", "48", "--evaluation.beam-size", "2"),
     *("--optimizer.schedule.kind", "constant", "--training.log-every", "1"),
     *("--training.evaluate-every", "9", "--training.checkpoint-every", "2"),
 ]

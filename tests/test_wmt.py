@@ -59,9 +59,10 @@ def test_wmt_big_starts_checkpoints_and_resumes(
     assert {leaf.dtype for leaf in jax.tree.leaves(run.variables)} == {
         jnp.dtype("float32")
     }
-    capsys.readouterr()
-    assert main(["evaluate", "--workdir", str(workdir), "--pictures", "0"]) == 0
-    assert '"lines": 4' in capsys.readouterr().out
+    if source == "de":
+        capsys.readouterr()
+        assert main(["evaluate", "--workdir", str(workdir), "--pictures", "0"]) == 0
+        assert '"lines": 4' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -145,11 +145,11 @@ def test_killed_resumed_and_stopped_it_is_the_unbroken_run(
     assert [step for step, _ in losses(whole)] == list(range(1, STEPS + 1))
 
     # One is killed, and with it dies the other, in the middle of a step.
-    left = Pair(config, environment, broken, "--peer-timeout-seconds", "20").at_step(7)
+    left = Pair(config, environment, broken, "--peer-timeout-seconds", "10").at_step(7)
     left.processes[1].kill()
     moment = time.monotonic()
     assert left.ended() == [75, -signal.SIGKILL], left.told()
-    assert time.monotonic() - moment < 25
+    assert time.monotonic() - moment < 25  # and not the minutes of a collective
     (sentence,) = sentences(left.told()[0])
     assert "process 1 of 2 " in sentence
     assert left.address in sentence
