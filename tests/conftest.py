@@ -1,6 +1,7 @@
 """Settings for the whole suite: strict ranks, a CPU of eight virtual devices."""
 
 import contextlib
+import gc
 import importlib.metadata
 import importlib.util
 import os
@@ -27,6 +28,9 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+# Tracing makes many objects and few cycles: look for those a hundred times less often.
+gc.set_threshold(70_000, 10, 10)
 
 
 @pytest.fixture(autouse=True)

@@ -1,23 +1,27 @@
 """What the digests of a checkpoint cost: seconds to restore it with and without them.
 
     python -m attnjax.benchmarks.checkpoint_integrity --megabytes 500 [--cold]
+                                                      [--spare-core]
 
 A run that is started again mostly finds its files on the disk, which is what ``--cold``
 measures; without it they are in the memory of the operating system already. Both ways
 are measured in turn, several times, and the shortest times compared: those that other
 work on the machine disturbed least. Digests are computed while Orbax reads, so they
-cost time only where no core is free.
+cost time only where no core is free. ``--spare-core`` shows it (on Linux): one core is
+kept from all of restoring, and the digests have that one alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import jax
@@ -39,6 +43,7 @@ class Arguments:
     megabytes: int = 500  # of float32 values, about; random, so that nothing shrinks
     repeats: int = 5  # of each way
     cold: bool = False  # have the system forget the files before each restore
+    spare_core: bool = False  # that only the digests may use
     folder: Path = Path(tempfile.gettempdir())  # on the disk in question
 
 
@@ -49,12 +54,18 @@ def main() -> None:
         measured = measure(
             *(Path(folder), arguments.megabytes, arguments.repeats),
             cold=arguments.cold,
+            spare_core=arguments.spare_core,
         )
     print(json.dumps(measured))
 
 
 def measure(
-    folder: Path, megabytes: int, repeats: int, *, cold: bool = False
+    folder: Path,
+    megabytes: int,
+    repeats: int,
+    *,
+    cold: bool = False,
+    spare_core: bool = False,
 ) -> dict[str, float]:
     """Saves a checkpoint and restores it both ways.
 
@@ -63,11 +74,19 @@ def measure(
         megabytes: of float32 values, about.
         repeats: of each way.
         cold: whether the files are to be read from the disk each time.
+        spare_core: whether the digests have the last CPU for themselves, and
+            everything else the others; needs two.
 
     Returns:
         The shortest times in seconds, and ``verification_share``: the time that
         verifying adds, as a share of restoring without it.
+
+    Raises:
+        ValueError: if a CPU is to be spared, but threads cannot be bound, or there is
+            only one.
     """
+    cpus = _cpus() if spare_core else []
+    restoring, digesting = cpus[:-1], cpus[-1:]
     state = _state(megabytes)
     target = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), state)
     begin = time.perf_counter()
@@ -82,23 +101,30 @@ def measure(
         jax.block_until_ready(load(manager, folder / "1", target)[0])
 
     def with_digests() -> None:
+        _bind(digesting)  # the threads that this one starts stay there
         with verified(folder / "1", name="1"):
+            _bind(restoring)
             plain()
 
     def digests_alone() -> None:
+        _bind(digesting)
         with verified(folder / "1", name="1"):
             pass
 
     ways = (plain, with_digests, digests_alone)
-    for way in ways:
-        way()  # the files are in memory from now on, unless they are forgotten
     seconds: dict[str, list[float]] = {way.__name__: [] for way in ways}
-    for _ in range(repeats):
+    try:
         for way in ways:
-            if cold:
-                _forget(folder)
-            seconds[way.__name__].append(_seconds(way))
-    manager.close()
+            way()  # the files are in memory from now on, unless they are forgotten
+        for _ in range(repeats):
+            for way in ways:
+                _bind(restoring, all_threads=True)
+                if cold:
+                    _forget(folder)
+                seconds[way.__name__].append(_seconds(way))
+    finally:
+        _bind(cpus, all_threads=True)
+        manager.close()
     restore, verifying, digests = map(min, seconds.values())
     return {
         "megabytes": size / 1e6,
@@ -132,6 +158,24 @@ def _forget(folder: Path) -> None:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _cpus() -> list[int]:
+    """Those that this process may use, at least two."""
+    if sys.platform != "linux":
+        raise ValueError(f"threads can be bound to cores on Linux, not {sys.platform}")
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        raise ValueError("a spare core needs two CPUs, but this process has one")
+    return cpus
+
+
+def _bind(cpus: Collection[int], *, all_threads: bool = False) -> None:
+    """Lets this thread, or all, run only on these CPUs; no CPUs: leaves them."""
+    if cpus:
+        for thread in os.listdir("/proc/self/task") if all_threads else ["0"]:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.sched_setaffinity(int(thread), cpus)
 
 
 def _seconds(way: Callable[[], None]) -> float:

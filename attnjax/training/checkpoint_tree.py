@@ -16,6 +16,7 @@ from attnjax.types import PyTree
 
 _LISTED_DIFFERENCES = 20  # of each kind
 _SHOWN_CHARACTERS = 200
+_SMALL_BYTES = 1 << 20  # of an array: not worth a program for each device's share
 _CONTENTS_ERRORS = (
     *(ArithmeticError, AttributeError, LookupError),
     *(RecursionError, TypeError, ValueError),
@@ -186,6 +187,37 @@ def present_parts(state: PyTree) -> PyTree:
         return state
     fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def small_on_host(state: PyTree) -> PyTree:
+    """Takes small arrays that several devices have copies of to the host.
+
+    Orbax has each copy write its share, which it cuts out with a program of its own for
+    each shape and device: an array of a kilobyte costs as many compilations as a large
+    one, and the first save of every process waits for them.
+
+    Args:
+        state: arrays.
+
+    Returns:
+        The same values; large arrays, sharded ones, those on one device and typed PRNG
+        keys are the same arrays.
+    """
+
+    def is_small(leaf: Any) -> bool:
+        return (
+            isinstance(leaf, jax.Array)
+            and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            and leaf.nbytes < _SMALL_BYTES
+            and leaf.is_fully_replicated
+            and len(leaf.sharding.device_set) > 1
+        )
+
+    leaves, structure = jax.tree.flatten(state)
+    small = {number: leaf for number, leaf in enumerate(leaves) if is_small(leaf)}
+    for number, leaf in jax.device_get(small).items():  # all copies begin at once
+        leaves[number] = leaf
+    return jax.tree.unflatten(structure, leaves)
 
 
 def with_parts(target: PyTree, parts: PyTree) -> PyTree:

@@ -23,7 +23,7 @@ from attnjax.training.checkpoint_files import (
     remove_half_written,
     set_aside,
 )
-from attnjax.training.checkpoint_tree import present_parts
+from attnjax.training.checkpoint_tree import present_parts, small_on_host
 from attnjax.training.manifest import ANNOUNCEMENT, DamagedCheckpointError
 from attnjax.training.orbax_manager import Differing, load, open_manager
 from attnjax.training.processes import verified_for_all, wait_for_all
@@ -341,7 +341,7 @@ class Checkpoints:
         self._manager.save(
             step,
             args=ocp.args.Composite(
-                state=ocp.args.StandardSave(present_parts(state)),
+                state=ocp.args.StandardSave(small_on_host(present_parts(state))),
                 extra=ocp.args.JsonSave(dict(extra)),
             ),
             custom_metadata=ANNOUNCEMENT,

@@ -4,8 +4,11 @@ import os
 
 import pytest
 
+from attnjax.benchmarks import checkpoint_integrity
 from attnjax.benchmarks.checkpoint_integrity import measure
 from attnjax.training import manifest
+
+_TWO_CPUS = hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) > 1
 
 
 @pytest.mark.parametrize("cold", [False, True])
@@ -25,3 +28,35 @@ def test_a_small_checkpoint_is_measured(tmp_path, monkeypatch, cold):
     num_files = len([path for path in tmp_path.rglob("*") if path.is_file()]) - 1
     assert len(forgotten) == cold * (num_files + 1) * 2 * 3
     assert len(read) == num_files * (1 + 2 * 3)  # written, and verified in two ways
+
+
+@pytest.mark.skipif(not _TWO_CPUS, reason="no core to spare")
+def test_digests_have_the_spare_core_alone(tmp_path, monkeypatch):
+    everywhere = frozenset(os.sched_getaffinity(0))
+    spare = frozenset([max(everywhere)])
+    places = {"_digest": set(), "load": set()}
+
+    def note_cpus(module, name):
+        function = getattr(module, name)
+
+        def noted(*arguments):
+            places[name].add(frozenset(os.sched_getaffinity(0)))
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, noted)
+
+    note_cpus(manifest, "_digest")
+    note_cpus(checkpoint_integrity, "load")
+    measure(tmp_path, megabytes=2, repeats=1, spare_core=True)
+    # Saving and what is done once before are not bound.
+    assert places == {
+        "_digest": {everywhere, spare},
+        "load": {everywhere, everywhere - spare},
+    }
+    assert os.sched_getaffinity(0) == everywhere
+
+
+def test_one_core_alone_cannot_be_spared(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {3}, raising=False)
+    with pytest.raises(ValueError, match="Linux|two CPUs, but this process has one"):
+        measure(tmp_path, megabytes=2, repeats=1, spare_core=True)

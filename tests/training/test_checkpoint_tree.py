@@ -2,15 +2,19 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 from attnjax.training.checkpoint_tree import (
     Leaf,
     differences,
     leaves_by_name,
     require_fit,
+    small_on_host,
 )
+from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.state import init_state
 
 
@@ -71,3 +75,50 @@ def test_a_message_has_all_kinds_and_counts_what_it_leaves_out(tmp_path):
 def test_something_else_alone_is_enough_to_refuse(tmp_path):
     with pytest.raises(ValueError, match=r"\(stored -> expected\):\n  data.a: 1 -> 2;"):
         require_fit(tmp_path, {}, {}, ["data.a: 1 -> 2"])
+
+
+def placed(mesh):
+    """Copied to all devices: two small arrays and a large one; a key; one in parts."""
+    everywhere, parts = (
+        NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), ("data",))
+    )
+    copied = {
+        "small": jnp.arange(24.0).reshape(8, 3),
+        "count": jnp.int32(7),
+        "large": jnp.arange(2.0**19),
+        "key": jax.random.key(5),
+    }
+    return {
+        **jax.device_put(copied, everywhere),
+        "parts": jax.device_put(jnp.arange(16.0), parts),
+        "single": jnp.arange(3.0),
+    }
+
+
+def test_small_copies_are_taken_to_the_host_and_nothing_else():
+    state = placed(jax.make_mesh((8,), ("data",)))
+    found = small_on_host(state)
+    assert isinstance(found["small"], np.ndarray)
+    assert found["count"] == 7
+    assert found["count"].dtype == jnp.int32
+    np.testing.assert_array_equal(found["small"], state["small"])
+    for name in ("large", "key", "parts", "single"):
+        assert found[name] is state[name]
+
+
+def test_small_copies_are_saved_without_a_program_for_each_device(tmp_path):
+    mesh = jax.make_mesh((8,), ("data",))
+    state = {name: placed(mesh)[name] for name in ("small", "count", "parts")}
+    compiled = []
+    listener = lambda event, seconds, **_: compiled.append(event)  # noqa: E731
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        with Checkpoints(tmp_path, 1) as checkpoints:
+            checkpoints.save(1, state, {})
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+    assert not [event for event in compiled if "compile" in event]
+    with Checkpoints(tmp_path, None) as checkpoints:
+        restored, _ = checkpoints.restore(1, state)
+    assert restored["small"].sharding == state["small"].sharding
+    jax.tree.map(np.testing.assert_array_equal, restored, state)
