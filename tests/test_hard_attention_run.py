@@ -1,6 +1,7 @@
 """Hard attention through the public commands: its baseline is part of a checkpoint."""
 
 import json
+import shutil
 from pathlib import Path
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 
 from attnjax.cli import main
 from attnjax.runs.opening import open_run
+from attnjax.training.checkpoints import Checkpoints
 
 ROOT = Path(__file__).parents[1]
 HARD = [
@@ -23,20 +25,23 @@ HARD = [
 ]
 
 
-def _train(workdir: Path, steps: int):
+def _train(workdir: Path):
     arguments = [
         *("train", "--config", str(ROOT / "configs" / "quickstart_rnn.py")),
-        *("--workdir", str(workdir), "--training.num-steps", str(steps)),
-        *HARD,
+        *("--workdir", str(workdir), "--training.num-steps", "4", *HARD),
     ]
     assert main(arguments) == 0
     return open_run(workdir, checkpoint="latest")
 
 
 def test_a_resumed_run_is_the_unbroken_run_bit_for_bit(tmp_path):
-    unbroken = _train(tmp_path / "unbroken", 4)
-    halfway = _train(tmp_path / "resumed", 2)
-    resumed = _train(tmp_path / "resumed", 4)
+    unbroken = _train(tmp_path / "unbroken")
+    shutil.copytree(tmp_path / "unbroken", tmp_path / "resumed")
+    with Checkpoints(tmp_path / "resumed" / "checkpoints", 99) as checkpoints:
+        checkpoints.discard_after(2)
+    halfway = open_run(tmp_path / "resumed", checkpoint="latest")
+    assert halfway.step == 2
+    resumed = _train(tmp_path / "resumed")
     assert resumed.step == unbroken.step == 4
     jax.tree.map(np.testing.assert_array_equal, resumed.variables, unbroken.variables)
     usual = unbroken.variables["baseline"]["cost"]

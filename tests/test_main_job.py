@@ -13,6 +13,7 @@ import pytest
 from attnjax.cli import main
 from attnjax.runs.opening import open_run
 from attnjax.training.checkpoints import Checkpoints
+from attnjax.training.orbax_manager import load, open_manager
 
 ROOT = Path(__file__).parents[1]
 TINY = [
@@ -61,7 +62,8 @@ def transformer_run(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def rnn_run(tmp_path_factory) -> Path:
     workdir = tmp_path_factory.mktemp("runs") / "rnn"
-    assert train("quickstart_rnn.py", workdir, 4, TINY_RNN) == 0
+    average = ("--training.ema-decay", "0.5")
+    assert train("quickstart_rnn.py", workdir, 4, [*TINY_RNN, *average]) == 0
     return workdir
 
 
@@ -84,6 +86,23 @@ def test_evaluation_scores_every_line_and_draws(name, request, capsys):
     pictures = sorted((workdir / "pictures").glob("*.png"))
     assert len(pictures) == 2
     assert all(str(picture) in err for picture in pictures)
+
+
+def test_the_averaged_weights_are_what_is_opened(rnn_run):
+    opened = open_run(rnn_run, checkpoint="latest")
+    assert opened.step == 4
+    folder = rnn_run / "checkpoints"
+    manager = open_manager(folder, None)
+    metadata = manager.item_metadata(4).state.tree
+    target = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), metadata)
+    stored, _ = load(manager, folder / "4", target)
+    manager.close()
+    found, averaged, raw = map(
+        jax.tree.leaves, (opened.variables["params"], stored["ema"], stored["params"])
+    )
+    assert len(found) == len(averaged) == len(raw)
+    assert all(map(np.array_equal, found, averaged))
+    assert not any(map(np.array_equal, averaged, raw))
 
 
 def translate(workdir: Path, text: bytes, monkeypatch, capsys, *options) -> list[str]:

@@ -21,11 +21,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import tyro
 
 from attnjax.training.checkpoints import Checkpoints
@@ -85,49 +87,24 @@ def measure(
         ValueError: if a CPU is to be spared, but threads cannot be bound, or there is
             only one.
     """
-    cpus = _cpus() if spare_core else []
-    restoring, digesting = cpus[:-1], cpus[-1:]
-    state = _state(megabytes)
-    target = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), state)
-    begin = time.perf_counter()
-    with Checkpoints(folder, 1) as checkpoints:
-        checkpoints.save(1, state, {})
-    save_seconds = time.perf_counter() - begin
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-    del state
+    cores = _cores() if spare_core else _Cores()
+    target, save_seconds = _saved(folder, megabytes)
     manager = open_manager(folder, None)
 
-    def plain() -> None:
-        jax.block_until_ready(load(manager, folder / "1", target)[0])
+    def prepare() -> None:
+        _bind(cores.restoring, all_threads=True)
+        if cold:
+            _forget(folder)
 
-    def with_digests() -> None:
-        _bind(digesting)  # the threads that this one starts stay there
-        with verified(folder / "1", name="1"):
-            _bind(restoring)
-            plain()
-
-    def digests_alone() -> None:
-        _bind(digesting)
-        with verified(folder / "1", name="1"):
-            pass
-
-    ways = (plain, with_digests, digests_alone)
-    seconds: dict[str, list[float]] = {way.__name__: [] for way in ways}
     try:
-        for way in ways:
-            way()  # the files are in memory from now on, unless they are forgotten
-        for _ in range(repeats):
-            for way in ways:
-                _bind(restoring, all_threads=True)
-                if cold:
-                    _forget(folder)
-                seconds[way.__name__].append(_seconds(way))
+        ways = _ways(manager, folder, target, cores)
+        restore, verifying, digests = _shortest(ways, repeats, prepare)
     finally:
-        _bind(cpus, all_threads=True)
+        _bind(cores.restoring + cores.digesting, all_threads=True)
         manager.close()
-    restore, verifying, digests = map(min, seconds.values())
+    sizes = [math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in target.values()]
     return {
-        "megabytes": size / 1e6,
+        "megabytes": sum(sizes) / 1e6,
         "cpus": os.cpu_count() or 1,
         "save_seconds": save_seconds,
         "restore_seconds": restore,
@@ -135,6 +112,67 @@ def measure(
         "digests_alone_seconds": digests,
         "verification_share": verifying / restore - 1.0,
     }
+
+
+class _Cores(NamedTuple):
+    """Which CPUs what may use; none: any."""
+
+    restoring: list[int] = []
+    digesting: list[int] = []
+
+
+def _saved(
+    folder: Path, megabytes: int
+) -> tuple[dict[str, jax.ShapeDtypeStruct], float]:
+    """Saves step 1; what is in it, and the seconds that it took."""
+    state = _state(megabytes)
+    begin = time.perf_counter()
+    with Checkpoints(folder, 1) as checkpoints:
+        checkpoints.save(1, state, {})
+    seconds = time.perf_counter() - begin
+    target = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in state.items()}
+    return target, seconds
+
+
+def _ways(
+    manager: ocp.CheckpointManager,
+    folder: Path,
+    target: dict[str, jax.ShapeDtypeStruct],
+    cores: _Cores,
+) -> tuple[Callable[[], None], ...]:
+    """To restore without digests, to restore with them, and to compute them alone."""
+
+    def plain() -> None:
+        jax.block_until_ready(load(manager, folder / "1", target)[0])
+
+    def with_digests() -> None:
+        _bind(cores.digesting)  # the threads that this one starts stay there
+        with verified(folder / "1", name="1"):
+            _bind(cores.restoring)
+            plain()
+
+    def digests_alone() -> None:
+        _bind(cores.digesting)
+        with verified(folder / "1", name="1"):
+            pass
+
+    return plain, with_digests, digests_alone
+
+
+def _shortest(
+    ways: Sequence[Callable[[], None]], repeats: int, prepare: Callable[[], None]
+) -> list[float]:
+    """The shortest seconds of each way, all measured in turn."""
+    for way in ways:
+        way()  # the files are in memory from now on, unless they are forgotten
+    seconds: list[list[float]] = [[] for _ in ways]
+    for _ in range(repeats):
+        for way, times in zip(ways, seconds, strict=True):
+            prepare()
+            begin = time.perf_counter()
+            way()
+            times.append(time.perf_counter() - begin)
+    return list(map(min, seconds))
 
 
 def _state(megabytes: int) -> dict[str, np.ndarray]:
@@ -160,14 +198,14 @@ def _forget(folder: Path) -> None:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _cpus() -> list[int]:
-    """Those that this process may use, at least two."""
+def _cores() -> _Cores:
+    """The last of this process's CPUs for the digests, the others for the rest."""
     if sys.platform != "linux":
         raise ValueError(f"threads can be bound to cores on Linux, not {sys.platform}")
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         raise ValueError("a spare core needs two CPUs, but this process has one")
-    return cpus
+    return _Cores(cpus[:-1], cpus[-1:])
 
 
 def _bind(cpus: Collection[int], *, all_threads: bool = False) -> None:
@@ -176,12 +214,6 @@ def _bind(cpus: Collection[int], *, all_threads: bool = False) -> None:
         for thread in os.listdir("/proc/self/task") if all_threads else ["0"]:
             with contextlib.suppress(ProcessLookupError):  # it has ended
                 os.sched_setaffinity(int(thread), cpus)
-
-
-def _seconds(way: Callable[[], None]) -> float:
-    begin = time.perf_counter()
-    way()
-    return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

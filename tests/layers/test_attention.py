@@ -136,14 +136,13 @@ def kinds_and_positions():
     """Each mechanism, and each kind of positions where it meets other code.
 
     Rotary ones turn queries and keys before any mechanism sees them, with projections
-    of their own or with a shared one; a mechanism takes both kinds of bias alike.
+    of their own or with a shared one; a mechanism takes both kinds of bias alike, and
+    one that takes them is not tried without again.
     """
     for kind, line in CATALOG.items():
         if "decoder" not in line.slots:
             continue
-        yield kind, "none"
-        if line.accepts_bias:
-            yield kind, "relative"
+        yield kind, "relative" if line.accepts_bias else "none"
         if line.shares_query_key or kind in ("dense", "sliding_window"):
             yield kind, "rotary"
     yield "dense", "alibi"

@@ -85,8 +85,6 @@ class Case:
 
     @functools.cached_property
     def decoded(self) -> Decoded:
-        # Not made with the fixture: there, the strict ranks of the tests do not hold
-        # yet, and another jax setting means another compilation.
         return self(self.source, self.inputs)
 
     def __call__(self, source: Tokens, inputs: Tokens) -> Decoded:

@@ -23,6 +23,8 @@ QUERIES = {
     "current": {"query": "current"},
     "feeding": {"query": "current", "input_feeding": True},
 }
+# What feeds its input reads with the current state too.
+both_queries = pytest.mark.parametrize("query", ["previous", "feeding"])
 
 
 def _config(selection: SelectionConfig, **fields) -> RNNConfig:
@@ -65,7 +67,7 @@ def _step_flops(config: RNNConfig, num_keys: int) -> float:
     return compiled.cost_analysis()["flops"]
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@both_queries
 @pytest.mark.parametrize("kind", ["local_m", "local_p"])
 def test_a_step_of_local_attention_costs_the_same_for_any_source(kind, query):
     local = _config(SelectionConfig(kind=kind, window=2), **QUERIES[query])
@@ -181,7 +183,7 @@ def test_half_of_the_sentences_are_soft():
     assert len({tuple(row) for row in weights[one_hot].argmax(-1)}) > 10
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@both_queries
 @pytest.mark.parametrize("kind", ["top_k", "local_m", "local_p", "hard", "gumbel"])
 def test_every_selection_computes_in_bfloat16(kind, query):
     selection = SelectionConfig(kind=kind, window=1, top_k=2)
