@@ -29,8 +29,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-# Broadcasting over a missing axis is an error in every test, and in what the fixtures of
-# a module compile for them: a program serves under the settings it was made with only.
+# Broadcasting over a missing axis is an error in every test, and in what the fixtures
+# of a module compile for them: a program serves under the settings it was made with.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Tracing makes many objects and few cycles: look for those a hundred times less often.
 gc.set_threshold(70_000, 10, 10)
