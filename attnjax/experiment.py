@@ -229,6 +229,7 @@ def _task_and_batches(
         seed=experiment.seed,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
+        validation=corpora["valid"],
     )
     return build_task(experiment, translator, corpora["valid"]), batches
 

@@ -26,6 +26,8 @@ from attnjax.types import PairBatch
 _BATCHES_AHEAD = 4  # prepared by the prefetch thread
 _PAIRS_SAMPLED = 5_000  # to choose the shapes
 
+_VALIDATION = "validation"
+
 
 def training_batches(
     corpus: ParallelCorpus,
@@ -35,6 +37,7 @@ def training_batches(
     seed: int,
     process_index: int = 0,
     process_count: int = 1,
+    validation: ParallelCorpus | None = None,
 ) -> TrainingBatches:
     """Endless batches over shuffled epochs of the training pairs.
 
@@ -48,6 +51,8 @@ def training_batches(
         seed: of the order; other seeds give unrelated orders.
         process_index: which host this is.
         process_count: how many hosts share each batch.
+        validation: the pairs that the run is scored by, which have to stay what they
+            are for its scores to be compared.
 
     Returns:
         The iterator, prepared ahead by a thread.
@@ -83,6 +88,8 @@ def training_batches(
         "batching": f"shapes {[tuple(shape) for shape in shapes]}, windows of "
         f"{layout.window_pairs} pairs" + (", packed" if config.packing else ""),
     }
+    if validation is not None:
+        identity[_VALIDATION] = fingerprint(validation)
     return TrainingBatches(iter(batches), planned, shapes, identity)
 
 
@@ -141,6 +148,7 @@ class TrainingBatches:
             f"data.{part}: {stored.get(part)} -> {present.get(part)}"
             for part in {**present, **stored}
             if stored.get(part) != present.get(part)
+            and (part != _VALIDATION or part in stored)  # not kept at first
         ]
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from attnjax.config import (
     TokenizerConfig,
     TransformerConfig,
 )
+from attnjax.data.parallel import ParallelCorpus
 from attnjax.data.pipeline import training_batches
 from attnjax.data.text_files import read_text_files
 from attnjax.data.tokenizers import train_tokenizers
@@ -57,13 +58,14 @@ def start(corpus):
         read_text_files(corpus, "de", "en"), TokenizerConfig(kind="word", vocab_size=90)
     )
 
-    def start(tokenizers=first, seed=0, hosts=(0, 1), **fields):
+    def start(tokenizers=first, seed=0, hosts=(0, 1), validation=None, **fields):
         batches = training_batches(
             *(read_text_files(corpus, "de", "en"), tokenizers),
             dataclasses.replace(config, **fields),
             seed=seed,
             process_index=hosts[0],
             process_count=hosts[1],
+            validation=validation,
         )
         opened.append(batches)
         return batches
@@ -136,6 +138,21 @@ def test_all_that_differs_is_in_one_message(start, corpus):
     assert other.differences({"identity": {}}) == [
         f"data.{part}: None -> {value}" for part, value in new.items()
     ]
+
+
+def test_scores_of_another_validation_set_are_not_compared(start):
+    sets = [ParallelCorpus(["n1 n2", "n3"], [text, "a"], "here") for text in "ab"]
+    state = start(validation=sets[0]).get_state()
+    start(validation=sets[0]).set_state(state)
+    other = start(validation=sets[1])
+    new = other.get_state()["identity"]["validation"]
+    with pytest.raises(ValueError, match="cannot resume") as caught:
+        other.set_state(state)
+    assert f"data.validation: {state['identity']['validation']} -> {new}" in str(
+        caught.value
+    )
+    del state["identity"]["validation"]  # as before it was kept
+    other.set_state(state)
 
 
 HOSTILE_POSITIONS = [
