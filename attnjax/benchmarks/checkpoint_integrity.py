@@ -52,12 +52,18 @@ class Arguments:
 def main() -> None:
     """Prints one JSON object: seconds, and the share of the verification."""
     arguments = tyro.cli(Arguments, description=__doc__)
+    least = min(arguments.megabytes, arguments.repeats)
+    if least < 1:
+        sys.exit(f"--megabytes and --repeats must be at least 1, got {least}")
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        measured = measure(
-            *(Path(folder), arguments.megabytes, arguments.repeats),
-            cold=arguments.cold,
-            spare_core=arguments.spare_core,
-        )
+        try:
+            measured = measure(
+                *(Path(folder), arguments.megabytes, arguments.repeats),
+                cold=arguments.cold,
+                spare_core=arguments.spare_core,
+            )
+        except ValueError as error:
+            sys.exit(f"--spare-core: {error}")
     print(json.dumps(measured))
 
 

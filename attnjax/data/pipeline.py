@@ -41,8 +41,8 @@ def training_batches(
 ) -> TrainingBatches:
     """Endless batches over shuffled epochs of the training pairs.
 
-    Pairs with an empty side, or longer than the longest bucket, are left out; the log
-    says how many, once per epoch.
+    Pairs with an empty side or over the longest bucket are left out, and counted in the
+    log once per epoch.
 
     Args:
         corpus: the training pairs.
@@ -51,8 +51,7 @@ def training_batches(
         seed: of the order; other seeds give unrelated orders.
         process_index: which host this is.
         process_count: how many hosts share each batch.
-        validation: the pairs that the run is scored by, which have to stay what they
-            are for its scores to be compared.
+        validation: the pairs that scores are of; if others are, they do not compare.
 
     Returns:
         The iterator, prepared ahead by a thread.
@@ -85,12 +84,18 @@ def training_batches(
         "corpus": fingerprint(corpus),
         "vocabulary": tokenizers.fingerprint,
         "seed": str(seed),
-        "batching": f"shapes {[tuple(shape) for shape in shapes]}, windows of "
-        f"{layout.window_pairs} pairs" + (", packed" if config.packing else ""),
+        "batching": _described(layout),
     }
     if validation is not None:
         identity[_VALIDATION] = fingerprint(validation)
     return TrainingBatches(iter(batches), planned, shapes, identity)
+
+
+def _described(layout: Layout) -> str:
+    """All of a layout but for its seed."""
+    shapes = [tuple(shape) for shape in layout.shapes]
+    packed = ", packed" if layout.packed else ""
+    return f"shapes {shapes}, windows of {layout.window_pairs} pairs{packed}"
 
 
 class TrainingBatches:

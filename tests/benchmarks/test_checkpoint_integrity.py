@@ -1,6 +1,7 @@
 """The benchmark measures what it says, on a small checkpoint."""
 
 import os
+import sys
 
 import pytest
 
@@ -56,7 +57,22 @@ def test_digests_have_the_spare_core_alone(tmp_path, monkeypatch):
     assert os.sched_getaffinity(0) == everywhere
 
 
-def test_one_core_alone_cannot_be_spared(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["--spare-core"],
+            "--spare-core: .*(two CPUs, but this process has one|Linux)",
+        ),
+        (["--repeats", "0"], "--megabytes and --repeats must be at least 1, got 0"),
+    ],
+)
+def test_what_cannot_be_measured_is_a_sentence(
+    tmp_path, monkeypatch, arguments, sentence
+):
+    command = ["checkpoint_integrity", "--folder", str(tmp_path), *arguments]
+    monkeypatch.setattr(sys, "argv", command)
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {3}, raising=False)
-    with pytest.raises(ValueError, match="Linux|two CPUs, but this process has one"):
-        measure(tmp_path, megabytes=2, repeats=1, spare_core=True)
+    with pytest.raises(SystemExit, match=sentence):
+        checkpoint_integrity.main()
+    assert not [*tmp_path.iterdir()]
