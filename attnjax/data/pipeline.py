@@ -153,7 +153,8 @@ class TrainingBatches:
             f"data.{part}: {stored.get(part)} -> {present.get(part)}"
             for part in {**present, **stored}
             if stored.get(part) != present.get(part)
-            and (part != _VALIDATION or part in stored)  # not kept at first
+            # Not kept at first, and not known to who only reads the batches.
+            and (part != _VALIDATION or (part in stored and part in present))
         ]
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -205,11 +205,13 @@ def bits_of(leaf):
 def next_batches(workdir, position, *, skipped=0):
     """Fingerprints of the batches that follow a stored position, or the beginning."""
     experiment = read_config(RunFolder(workdir))
+    corpora = load_corpora(experiment.data)
     batches = training_batches(
-        load_corpora(experiment.data)["train"],
+        corpora["train"],
         load_tokenizers(RunFolder(workdir).tokenizer),
         experiment.data,
         seed=experiment.seed,
+        validation=corpora["valid"],
     )
     if position is not None:
         batches.set_state(position)
