@@ -62,7 +62,7 @@ def main() -> None:
                 cold=arguments.cold,
                 spare_core=arguments.spare_core,
             )
-        except ValueError as error:
+        except _NoSpareCoreError as error:
             sys.exit(f"--spare-core: {error}")
     print(json.dumps(measured))
 
@@ -108,7 +108,7 @@ def measure(
     finally:
         _bind(cores.restoring + cores.digesting, all_threads=True)
         manager.close()
-    sizes = [math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in target.values()]
+    sizes = [leaf.size * leaf.dtype.itemsize for leaf in target.values()]
     return {
         "megabytes": sum(sizes) / 1e6,
         "cpus": os.cpu_count() or 1,
@@ -118,6 +118,10 @@ def measure(
         "digests_alone_seconds": digests,
         "verification_share": verifying / restore - 1.0,
     }
+
+
+class _NoSpareCoreError(ValueError):
+    """The digests cannot have a core for themselves here."""
 
 
 class _Cores(NamedTuple):
@@ -207,10 +211,12 @@ def _forget(folder: Path) -> None:
 def _cores() -> _Cores:
     """The last of this process's CPUs for the digests, the others for the rest."""
     if sys.platform != "linux":
-        raise ValueError(f"threads can be bound to cores on Linux, not {sys.platform}")
+        raise _NoSpareCoreError(
+            f"threads can be bound to cores on Linux, not {sys.platform}"
+        )
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
-        raise ValueError("a spare core needs two CPUs, but this process has one")
+        raise _NoSpareCoreError("a spare core needs two CPUs, but this process has one")
     return _Cores(cpus[:-1], cpus[-1:])
 
 

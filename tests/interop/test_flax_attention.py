@@ -29,9 +29,8 @@ def test_every_mechanism_runs_inside_flax_and_honours_its_mask(name):
     function = flax_attention_fn(name, Mask(valid=valid), arrays=arrays, **options)
     layer = nn.MultiHeadDotProductAttention(num_heads=H, attention_fn=function)
     x = jax.random.normal(jax.random.key(0), (B, T, D))
-    x = jnp.concatenate(
-        [x, x[1:].at[:, 4:].set(9.0)]
-    )  # row 2 is row 1 but for its pads
+    # Row 2 is row 1 but for its pads.
+    x = jnp.concatenate([x, x[1:].at[:, 4:].set(9.0)])
     with jax.numpy_rank_promotion("allow"):
         run = jax.jit(layer.init_with_output)
         output = jax.device_get(run(jax.random.key(2), x)[0])

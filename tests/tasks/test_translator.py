@@ -167,7 +167,7 @@ def test_outputs_are_sorted_and_end_once(searched):
 def test_nothing_depends_on_the_batch_or_the_order(searched, variables):
     translator, found = searched
     backwards = translator.translate(variables, LINES[::-1], with_attention=True)
-    alone = translator.translate(variables, LINES[1:2], with_attention=True)
+    alone = translator.translate(variables, LINES[1:2])
     assert [each.ids for each in backwards.n_best[3]] == [
         each.ids for each in found.n_best[1]
     ]

@@ -107,8 +107,8 @@ def test_small_copies_are_taken_to_the_host_and_nothing_else():
 
 
 def test_small_copies_are_saved_without_a_program_for_each_device(tmp_path):
-    mesh = jax.make_mesh((8,), ("data",))
-    state = {name: placed(mesh)[name] for name in ("small", "count", "parts")}
+    everything = placed(jax.make_mesh((8,), ("data",)))
+    state = {name: everything[name] for name in ("small", "count", "parts")}
     compiled = []
     listener = lambda event, seconds, **_: compiled.append(event)  # noqa: E731
     jax.monitoring.register_event_duration_secs_listener(listener)
