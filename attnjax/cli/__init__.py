@@ -1,8 +1,8 @@
 """The ``attnjax`` command: each subcommand is one call into the library.
 
 Exit codes: 0 done, 1 refused with one sentence on stderr, 2 unusable arguments, 75
-another process of the run was lost (the same command again goes on), 130 and 143 ended
-by Ctrl-C and by SIGTERM (training has saved its state).
+another process of the run was lost (the same command again goes on), 129, 130 and 143
+ended by a closed terminal, by Ctrl-C and by SIGTERM (training has saved its state).
 """
 
 from __future__ import annotations

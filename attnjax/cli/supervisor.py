@@ -78,7 +78,9 @@ def _signals_passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
         del frame
         child.send_signal(number)
 
-    numbers = signal.SIGINT, signal.SIGTERM
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as `nohup` has it
+        numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, pass_on) for number in numbers}
     try:
         yield

@@ -169,7 +169,10 @@ def _start(
 
 def _draw(rngs: jax.Array, values: jax.Array, settings: SamplingSettings) -> jax.Array:
     """Tokens ``[N]`` drawn from log-probabilities ``[N, C]``."""
-    scaled_nc = values / settings.temperature
+    # Relative to the best token, so that a temperature near 0 sends the others to -inf
+    # and not all of them. The devices take what is below the smallest normal for 0.
+    temperature = max(settings.temperature, float(jnp.finfo(jnp.float32).tiny))
+    scaled_nc = (values - values.max(-1, keepdims=True)) / temperature
     if settings.top_k:
         count = min(settings.top_k, values.shape[-1])
         best_nk, tokens_nk = jax.lax.top_k(scaled_nc, count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -11,10 +11,40 @@ import numpy as np
 
 from attnjax.training.checkpoint_tree import differences, listed
 from attnjax.training.checkpoints import Checkpoints
-from attnjax.types import PyTree
+from attnjax.types import PyTree, Variables
 
 
-def average_variables(trees: Iterable[PyTree]) -> PyTree:
+def average_variables(members: Iterable[Variables]) -> dict[str, PyTree]:
+    """The mean of the weights; the other collections are those of the last member.
+
+    Those are no weights: the mean of several random projections, or of the centroids
+    of several partitions, is neither.
+
+    Args:
+        members: linen collections of one model, taken one by one as `average_trees`
+            takes them.
+
+    Returns:
+        The collections, ``params`` averaged.
+
+    Raises:
+        ValueError: as `average_trees`.
+    """
+    others: dict[str, PyTree] = {}
+
+    def weights() -> Iterator[PyTree]:
+        for variables in members:
+            others.clear()
+            others.update({k: v for k, v in variables.items() if k != "params"})
+            params = variables["params"]
+            del variables
+            yield params
+
+    params = average_trees(weights())
+    return {"params": params, **others}
+
+
+def average_trees(trees: Iterable[PyTree]) -> PyTree:
     """The mean of every floating-point leaf; other leaves are those of the last tree.
 
     ``(x_1 + ... + x_n) / n``, summed and divided in float64 on the host and rounded

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request to finish the step, not as an exception within it."""
+"""Ctrl-C, SIGTERM and SIGHUP as a request to finish the step, not as an exception within it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# SIGHUP tells that the terminal was closed, twice if a shell passes it on; one that is
+# ignored, as `nohup` has it, is no request.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Abandoned(BaseException):
@@ -68,7 +70,7 @@ class Interruption:
 
 @contextmanager
 def catch_interruption() -> Iterator[Interruption]:
-    """Turns the first SIGINT or SIGTERM into a flag; the second one ends the process.
+    """Turns the first signal into a flag; a second SIGINT or SIGTERM ends the process.
 
     Outside the main thread Python allows no handlers, and nothing is caught.
 
@@ -83,13 +85,18 @@ def catch_interruption() -> Iterator[Interruption]:
     def note(number: int, frame: FrameType | None) -> None:
         del frame
         # The system's own handler ends the process even while C++ code is running.
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+        for each in before:
+            again = signal.SIG_IGN if each == signal.SIGHUP else signal.SIG_DFL
+            signal.signal(each, again)
         name = signal.Signals(number).name
         logger.warning("%s: saving, then stopping; once more to exit at once", name)
         interruption.receive(name)
 
-    before = {each: signal.signal(each, note) for each in _SIGNALS}
+    before = {each: signal.getsignal(each) for each in _SIGNALS}
+    if before[signal.SIGHUP] == signal.SIG_IGN:
+        del before[signal.SIGHUP]
+    for each in before:
+        signal.signal(each, note)
     try:
         yield interruption
     finally:
@@ -98,7 +105,7 @@ def catch_interruption() -> Iterator[Interruption]:
 
 
 def exit_code(name: str) -> int:
-    """What a process that a signal ended exits with: 130 for SIGINT, 143 for SIGTERM.
+    """What a process that a signal ended exits with, such as 143 for SIGTERM.
 
     Args:
         name: of the signal.

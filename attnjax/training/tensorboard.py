@@ -47,9 +47,10 @@ class TensorBoard(BufferedLog):
             self._folder.mkdir(parents=True, exist_ok=True)
             file = self._open(name)
             self._write(file, file_version=_FILE_VERSION)
-            if start.step:
-                begin = SessionLog(status=SessionLog.START)
-                self._write(file, step=start.step + 1, session_log=begin)
+            # Also at step 0: a run that was killed before its first checkpoint has
+            # left events.
+            begin = SessionLog(status=SessionLog.START)
+            self._write(file, step=start.step + 1, session_log=begin)
             file.flush()
 
     def log(self, record: Record) -> None:

@@ -98,7 +98,7 @@ supervised.command = lambda arguments: wait()
 def note(number, frame):
     tell(signal.Signals(number).name + "\\\\n")
 def wait():
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, note)
     tell(str(os.getpid()) + "\\\\n")
     for _ in range(100):
@@ -123,7 +123,7 @@ def family():
 def test_signals_are_passed_on_once(family):
     parent, child = family
     assert os.getpgid(child) != os.getpgid(parent.pid)  # out of a terminal's reach
-    for name in ("SIGINT", "SIGTERM", "SIGTERM"):
+    for name in ("SIGINT", "SIGTERM", "SIGTERM", "SIGHUP"):
         parent.send_signal(getattr(signal, name))
         assert parent.stderr.readline() == name + "\n"
 

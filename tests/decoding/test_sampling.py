@@ -54,6 +54,18 @@ def test_tokens_of_an_output_are_drawn_apart(scripted_toy, toy):
         assert abs(counts[pair] / 4_000 - 0.25) < 0.03
 
 
+@pytest.mark.parametrize("limits", [{}, {"top_k": 2}, {"top_p": 0.9}])
+@pytest.mark.parametrize("temperature", [1e-38, 1e-300])
+def test_the_smallest_temperatures_are_greedy_search(
+    scripted_toy, toy, temperature, limits
+):
+    """Divided by it, all logits were -inf, and every output empty."""
+    model = scripted_toy({(): {3: 0.3, 4: 0.5, 5: 0.2}, (4,): {5: 0.9, EOS: 0.1}})
+    settings = settings_of(num_samples=3, temperature=temperature, **limits)
+    found = draw(toy, model.state, keys(0), settings)
+    assert found.tokens[0, :, :2].tolist() == [[4, 5]] * 3
+
+
 def test_temperature_sharpens(scripted_toy, toy):
     model = scripted_toy({(): {3: 0.5, 4: 0.3, 5: 0.2}})
     settings = settings_of(num_samples=4_000, temperature=0.5)

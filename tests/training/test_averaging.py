@@ -8,7 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.training.averaging import average_variables, steps_to_average
+from attnjax.training.averaging import (
+    average_trees,
+    average_variables,
+    steps_to_average,
+)
 from attnjax.training.checkpoints import Checkpoints
 
 
@@ -36,7 +40,7 @@ def test_one_two_three_is_two_also_where_a_tensor_is_tied(dtype):
     """
     shared = [np.full((5, 2), value, dtype) for value in (1.0, 2.0, 3.0)]
     trees = [{"source": array, "target": array} for array in shared]
-    mean = average_variables(trees)
+    mean = average_trees(trees)
     for name in ("source", "target"):
         np.testing.assert_array_equal(mean[name], np.full((5, 2), 2.0))
         assert mean[name].dtype == dtype
@@ -48,14 +52,14 @@ def test_the_average_of_a_tree_with_itself_is_that_tree_bit_for_bit(dtype):
     tree = {"kernel": random_bits(dtype), "scale": np.array(-0.0, dtype)}
     expected = {name: leaf.tobytes() for name, leaf in tree.items()}
     for count in range(1, 21):
-        mean = average_variables([tree] * count)
+        mean = average_trees([tree] * count)
         assert {name: leaf.tobytes() for name, leaf in mean.items()} == expected, count
         assert mean["kernel"].dtype == dtype
 
 
 def test_three_copies_of_one_model_are_that_model():
     tree = {"params": {"kernel": jax.random.normal(jax.random.key(1), (7, 5))}}
-    mean = average_variables(jax.tree.map(jnp.copy, tree) for _ in range(3))
+    mean = average_trees(jax.tree.map(jnp.copy, tree) for _ in range(3))
     assert (
         mean["params"]["kernel"].tobytes()
         == np.asarray(tree["params"]["kernel"]).tobytes()
@@ -65,10 +69,10 @@ def test_three_copies_of_one_model_are_that_model():
 def test_the_mean_is_rounded_once():
     """A float32 sum forgets the ones: (2**24 + 1 + 1) / 3."""
     trees = [{"scale": np.float32(value)} for value in (2.0**24, 1.0, 1.0)]
-    assert average_variables(trees)["scale"] == np.float32((2**24 + 2) / 3)
+    assert average_trees(trees)["scale"] == np.float32((2**24 + 2) / 3)
     generator = np.random.default_rng(1)
     values = generator.normal(size=(5, 7, 3)).astype(np.float32)
-    mean = average_variables({"kernel": each} for each in values)["kernel"]
+    mean = average_trees({"kernel": each} for each in values)["kernel"]
     expected = values.astype(np.float64).mean(0).astype(np.float32)
     np.testing.assert_array_equal(mean, expected)
 
@@ -83,12 +87,26 @@ def test_integers_and_keys_are_those_of_the_last_tree():
         }
         for value in (1, 4)
     ]
-    mean = average_variables(trees)
+    mean = average_trees(trees)
     assert mean["count"].tolist() == [4, 9]
     assert mean["count"].dtype == jnp.int32
     assert mean["seen"] is trees[-1]["seen"]
     assert mean["rng"] is trees[-1]["rng"]
     assert mean["mean"] == 2.5
+
+
+def test_what_is_no_weight_is_that_of_the_last_member():
+    """The mean of FAVOR's projections is no random projection."""
+    members = [
+        {
+            "params": {"kernel": np.full(3, value, np.float32)},
+            "buffers": {"projection": np.full((2, 2), value, np.float32)},
+        }
+        for value in (1.0, 4.0)
+    ]
+    mean = average_variables(iter(members))
+    assert mean["params"]["kernel"].tolist() == [2.5] * 3
+    assert mean["buffers"]["projection"] is members[-1]["buffers"]["projection"]
 
 
 def test_one_tree_lives_at_a_time():
@@ -102,7 +120,7 @@ def test_one_tree_lives_at_a_time():
             yield {"kernel": leaf}
             del leaf
 
-    assert average_variables(restored())["kernel"].tolist() == [1.5] * 3
+    assert average_trees(restored())["kernel"].tolist() == [1.5] * 3
     assert len(alive) == 4
 
 
@@ -110,7 +128,7 @@ def test_trees_that_differ_are_refused_with_their_leaves():
     first = {"kernel": np.zeros((2, 3), "f"), "bias": np.zeros(3, "f")}
     other = {"kernel": np.zeros((2, 5), "f"), "scale": np.zeros(3, "f")}
     with pytest.raises(ValueError, match=r"tree 3 differs from the first") as caught:
-        average_variables([first, first, other])
+        average_trees([first, first, other])
     for line in (
         "kernel: float32[2, 5] -> float32[2, 3]",
         "bias: missing, expected float32[3]",
@@ -119,12 +137,12 @@ def test_trees_that_differ_are_refused_with_their_leaves():
         assert line in str(caught.value)
     half = {**first, "bias": np.zeros(3, np.float16)}
     with pytest.raises(ValueError, match=r"bias: float16\[3\] -> float32\[3\]"):
-        average_variables([first, half])
+        average_trees([first, half])
     lists = [{"layers": [np.zeros(2)]}, {"layers": (np.zeros(2),)}]
     with pytest.raises(ValueError, match=r"\(\*,\).* -> .*\[\*\]"):
-        average_variables(lists)
+        average_trees(lists)
     with pytest.raises(ValueError, match="one tree of variables or more, got none"):
-        average_variables([])
+        average_trees([])
 
 
 @pytest.fixture(scope="module")

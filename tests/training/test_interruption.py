@@ -23,15 +23,15 @@ with catch_interruption() as interruption:
 """
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_the_first_signal_is_a_flag(name):
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    before = [signal.getsignal(number) for number in numbers]
     with catch_interruption() as interruption:
         assert interruption.requested is None
         os.kill(os.getpid(), getattr(signal, name))
         assert interruption.requested == name
-    after = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    assert after == before
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 @pytest.mark.parametrize("second", ["SIGINT", "SIGTERM"])
@@ -45,6 +45,24 @@ def test_the_second_signal_ends_the_process_at_once(second):
     assert ended.returncode == -getattr(signal, second)
     assert ended.stdout == "SIGTERM\n"
     assert "once more to exit at once" in ended.stderr
+
+
+def test_a_closed_terminal_is_told_twice_and_saved_once():
+    """By the kernel and by the shell."""
+    with catch_interruption() as interruption:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert interruption.requested == "SIGHUP"
+
+
+def test_nohup_is_obeyed():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with catch_interruption() as interruption:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interruption.requested is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_work_that_a_signal_ends_gives_nothing():
@@ -82,7 +100,9 @@ def test_outside_the_main_thread_nothing_is_caught():
     assert seen == [(None, handler)]
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("SIGHUP", 129), ("SIGINT", 130), ("SIGTERM", 143)]
+)
 def test_exit_codes_are_those_of_a_shell(name, code):
     assert exit_code(name) == code
 

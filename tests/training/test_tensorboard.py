@@ -48,14 +48,16 @@ def test_every_number_is_a_scalar(tmp_path):
     assert found == {("train/loss", 3): 2.5, ("train/seconds", 3): 0.5}
 
 
-def test_a_resumed_run_hides_what_is_beyond(tmp_path):
-    run(tmp_path, step=2)
+@pytest.mark.parametrize("step", [0, 2])
+def test_a_resumed_run_hides_what_is_beyond(tmp_path, step):
+    """Step 0 too: what was killed before its first checkpoint begins anew."""
+    run(tmp_path, step=step)
     starts = [
         event.step
         for event in events(tmp_path / "tensorboard")
         if event.session_log.status == event_pb2.SessionLog.START
     ]
-    assert starts == [3]
+    assert starts == [step + 1]
 
 
 def test_sessions_within_one_second_overwrite_nothing(tmp_path):
@@ -83,8 +85,8 @@ def test_a_full_disk_is_a_sentence_and_no_endless_wait(
                 board.log({**RECORD, "step": step})
             assert len(caplog.messages) == 30
     board.close()  # there is room again
-    found = [event.step for event in events(tmp_path / "tensorboard") if event.step]
-    expected = [3] if policy == "stop" else [*range(1, 30)]
+    found = [e.step for e in events(tmp_path / "tensorboard") if e.summary.value]
+    expected = [3] if policy == "stop" else [*range(30)]
     assert sorted({*found}) == expected
 
 
