@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP as a request to finish the step, not as an exception within it."""
+"""A signal as a request to finish the step, not as an exception within it."""
 
 from __future__ import annotations
 

@@ -91,7 +91,8 @@ def train(
     """Trains to ``config.num_steps``, going on from the run folder's latest checkpoint.
 
     The first Ctrl-C, SIGTERM or SIGHUP finishes the step, saves and returns; a second
-    Ctrl-C or SIGTERM ends the process at once. A bad update (`attnjax.training.anomalies`) is never applied.
+    Ctrl-C or SIGTERM ends the process at once. A bad update
+    (`attnjax.training.anomalies`) is never applied.
 
     Args:
         task: loss and evaluation.
