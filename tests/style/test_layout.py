@@ -20,6 +20,7 @@ LEVELS = {
     "config": 1,
     "json_files": 1,
     "partitioning": 1,
+    "words": 1,
     "config_json": 2,
     "layers": 2,
     "data": 2,
