@@ -64,7 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: of the command line; None means those of the process.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    chosen = tyro.cli(Arguments, args=arguments, description=__doc__)
+    chosen = tyro.cli(
+        Arguments,
+        prog="attnjax bench attention",
+        args=arguments,
+        description=__doc__,
+    )
     rows = measure(chosen)
     text = table(rows)
     print(text)

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Sequence
 
 from attnjax.cli.arguments import run
+from attnjax.cli.configs import read_experiment
 from attnjax.cli.lost_peer import LOST_PEER, LostPeerError
-from attnjax.cli.training import INTERRUPTED, read_experiment
+from attnjax.cli.training import INTERRUPTED
 
 __all__ = ["INTERRUPTED", "main", "read_experiment"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from attnjax import __version__
 from attnjax.cli import listing, training, using
 from attnjax.cli.launch import add_launch_options, chosen_launch
 from attnjax.cli.supervisor import supervise
@@ -32,6 +32,9 @@ _SEARCH_HELP = {
     "max_source_tokens": "longer lines are cut",
     "tokens_per_batch": "padded source tokens decoded at once",
 }
+# What forced decoding reads of the search settings, and what its scores read besides.
+_FORCING = ("max_source_tokens", "tokens_per_batch")
+_SCORING = ("length_penalty", "length_penalty_kind", "coverage_penalty", *_FORCING)
 
 
 def run(arguments: list[str]) -> int:
@@ -63,15 +66,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="attnjax", description="Attention in sequence models, in JAX and Flax."
     )
+    parser.add_argument("--version", action="version", version=f"attnjax {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     train = commands.add_parser("train", add_help=False, help="train from a config")
-    train.add_argument("--config", type=Path)
+    train.add_argument("--config")
     train.add_argument("--dry-run", action="store_true")
     add_launch_options(train)
     for add in (_evaluate, _translate, _score, _align, _compare, _average, _list):
         add(commands)
-    bench = commands.add_parser("bench", add_help=False, help="measure time and memory")
-    bench.add_argument("what", choices=["attention"])
+    bench = commands.add_parser("bench", help="measure time and memory")
+    what = bench.add_subparsers(dest="what", required=True, metavar="WHAT")
+    what.add_parser(
+        "attention", add_help=False, help="every mechanism at several lengths"
+    )
     return parser
 
 
@@ -142,7 +149,7 @@ def _score(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--json", action="store_true", help="one JSON object a line, token by token"
     )
-    _add_run_options(parser)
+    _add_run_options(parser, _SCORING)
     parser.set_defaults(function=using.score)
 
 
@@ -175,7 +182,7 @@ def _align(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--gold-format", choices=["pharaoh", "naacl"], default="pharaoh"
     )
-    _add_run_options(parser)
+    _add_run_options(parser, _FORCING)
     parser.set_defaults(function=using.align)
 
 
@@ -183,7 +190,7 @@ def _compare(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser(
         "compare",
         help="score outputs, and test their difference",
-        description="BLEU and chrF of each output with 95 %% intervals, and the "
+        description="BLEU and chrF of each output with 95 % intervals, and the "
         "p-value of its difference from the first (paired bootstrap). A single output "
         "is scored in all usual ways.",
     )
@@ -251,7 +258,9 @@ def _add_reading_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
+def _add_run_options(
+    parser: argparse.ArgumentParser, search: Sequence[str] = tuple(_SEARCH_HELP)
+) -> None:
     parser.add_argument(
         "--workdir",
         type=Path,
@@ -268,12 +277,12 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("search (default: as in the run's config)")
     types = typing.get_type_hints(DecodingConfig)
-    for field in dataclasses.fields(DecodingConfig):
-        kind = types[field.name]
+    for name in search:
+        kind = types[name]
         choices = typing.get_args(kind) or None
         group.add_argument(
-            f"--{field.name.replace('_', '-')}",
+            f"--{name.replace('_', '-')}",
             type=str if choices else kind,
             choices=choices,
-            help=_SEARCH_HELP[field.name],
+            help=_SEARCH_HELP[name],
         )

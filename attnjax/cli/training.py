@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-import runpy
 import sys
-from pathlib import Path
 
+from attnjax.cli.configs import (
+    describe_configs,
+    document_of,
+    find_config,
+    read_experiment,
+)
 from attnjax.cli.devices import prepare_devices
 from attnjax.cli.joining import joined
 from attnjax.cli.launch import DESCRIPTION, Launch
@@ -22,7 +26,7 @@ INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 
 
 def train(
-    config: Path | None,
+    config: str | None,
     overrides: list[str],
     *,
     dry_run: bool,
@@ -31,7 +35,7 @@ def train(
     """Trains, or continues the run that the config's folder holds.
 
     Args:
-        config: the config file.
+        config: the config file, or the name of one that comes with attnjax.
         overrides: fields and values, as on the command line.
         dry_run: only print what a step would take.
         launch: the other processes of the run; None if there are none.
@@ -42,18 +46,13 @@ def train(
     import tyro
 
     if config is None:
-        print(
-            "attnjax: name a config: python train.py --config configs/quickstart.py "
-            "(add --help to see every field).",
-            file=sys.stderr,
-        )
-        return 2
-    default = read_experiment(config)
-    document = runpy.run_path(str(config)).get("__doc__") or ""
+        return _without_config(asks_for_help=bool({"-h", "--help"} & {*overrides}))
+    file = find_config(config)
+    default = read_experiment(file)
     experiment = tyro.cli(
         tyro.conf.AvoidSubcommands[Experiment],
-        prog=f"train.py --config {config}",
-        description=re.sub(r"\n(?=\w+( score)?: )", "\n\n", document)
+        prog=f"attnjax train --config {config}",
+        description=re.sub(r"\n(?=\w+( score)?: )", "\n\n", document_of(file))
         + _DRY_RUN
         + DESCRIPTION,
         default=default,
@@ -71,6 +70,17 @@ def train(
         return exit_code(result.signal) if result.signal else 0
 
 
+def _without_config(*, asks_for_help: bool) -> int:
+    print(
+        "usage: attnjax train --config CONFIG [--FIELD VALUE ...]\n\n"
+        "CONFIG is a file, or the name of a config that comes with attnjax:\n\n"
+        f"{describe_configs()}\n\n"
+        "attnjax train --config quickstart --help explains every field.",
+        file=sys.stdout if asks_for_help else sys.stderr,
+    )
+    return 0 if asks_for_help else 2
+
+
 def _dry_run(experiment: Experiment) -> int:
     from attnjax import experiment as library
 
@@ -81,32 +91,3 @@ def _dry_run(experiment: Experiment) -> int:
     print(f"{'tokens of an update:':28}{tokens:,} (the largest batch has")
     print(f"{'':28}{rows} rows of {source} source and {target} target tokens)")
     return 0
-
-
-def read_experiment(config: Path) -> Experiment:
-    """Runs a config file and returns its ``experiment``.
-
-    Args:
-        config: a Python file that binds ``experiment``.
-
-    Returns:
-        The experiment, checked.
-
-    Raises:
-        ValueError: the file is missing or does not make an experiment.
-    """
-    if not config.is_file():
-        raise ValueError(
-            f"there is no config file {config}; `ls configs` lists those that come "
-            "with attnjax."
-        )
-    try:
-        made = runpy.run_path(str(config)).get("experiment")
-    except Exception as error:
-        raise ValueError(f"{config} fails to run: {error!r}.") from error
-    if not isinstance(made, Experiment):
-        raise ValueError(
-            f"{config} must bind `experiment` to an attnjax.config.Experiment, got "
-            f"{type(made).__name__}; see configs/quickstart.py."
-        )
-    return made

@@ -159,7 +159,7 @@ def _open(options: argparse.Namespace, workdirs: Sequence[Path] | None = None) -
         search={
             name: value
             for name in names
-            if (value := getattr(options, name)) is not None
+            if (value := getattr(options, name, None)) is not None
         },
     )
 

@@ -1,14 +1,11 @@
 """The page of a run as a file: what it holds, and what it cannot be made to hold."""
 
 import base64
-import fnmatch
 import hashlib
 import json
 import math
 import re
-import tomllib
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +18,6 @@ from attnjax.diagnostics.run_page import (
     write_run_page,
 )
 
-ROOT = Path(__file__).parents[2]
 HOSTILE = [
     "</script><script>alert(1)</script>",
     "<!-- <script>",
@@ -233,14 +229,3 @@ def test_numbers_that_json_lacks_become_null():
         "bleu": None,
         "interval": [1.0, [None]],
     }
-
-
-def test_the_page_files_are_part_of_the_package():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = settings["tool"]["setuptools"]["package-data"]["attnjax"]
-    package = ROOT / "attnjax"
-    files = [path for path in (package / "diagnostics" / "page").iterdir()]
-    assert len(files) == 7
-    for file in files:
-        name = file.relative_to(package).as_posix()
-        assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns), name
