@@ -69,7 +69,8 @@ def refused_options(command: list[str]) -> list[str]:
         config = command[command.index("--config") + 1]
         if config == "FILE":
             return []
-        arguments += ["--config", str(ROOT / config)]
+        file = ROOT / config  # or a name of those that come with attnjax
+        arguments += ["--config", str(file) if file.is_file() else config]
     options = {word for word in command if word.startswith("--")}
     return sorted(options - {"--config"} - listed_options(*arguments))
 
