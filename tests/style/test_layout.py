@@ -83,7 +83,8 @@ def test_imports_go_to_strictly_lower_levels(file):
     relative = file.relative_to(PACKAGE)
     part = relative.parts[0].removesuffix(".py")
     if part == "__init__":
-        assert not any(map(part_of, imported_modules(nodes_of(file))))
+        # What is below `if TYPE_CHECKING` is not run.
+        assert not any(map(part_of, imported_modules(nodes_of(file)[0].body)))
         return
     assert part in LEVELS, f"{part} has no level; add it here and in architecture.md"
     assert wrong_imports(part, imported_modules(nodes_of(file))) == []
