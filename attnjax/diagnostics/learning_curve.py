@@ -21,13 +21,14 @@ _TRAIN = "#8fb3d9"
 _VALIDATION = "#1f5aa0"
 _SCORE = "#b45309"
 
+COST = "nll"  # the name of what training and validation both measure
 Series = tuple[list[int], list[float]]  # steps and values
 
 
 def plot_learning_curve(
     metrics_jsonl: Path, path: Path, *, score: str | None = None
 ) -> None:
-    """Draws loss and score over the steps of a run, as a PNG.
+    """Draws the costs of training and validation, and the score, as a PNG.
 
     `learning_curves` says which line counts as what; a half written last line is left
     out, and a number that is null or not finite is a gap.
@@ -36,14 +37,14 @@ def plot_learning_curve(
         metrics_jsonl: The log; each line an object with ``step`` and named numbers.
         path: The file to write; its folder is made.
         score: The validation number of a second panel, with its best step marked; None
-            draws the loss alone.
+            draws the costs alone.
 
     Raises:
         ValueError: If the log holds no loss.
     """
     training, validation = learning_curves(_records(metrics_jsonl))
-    losses = {"train": training.get("loss"), "validation": validation.get("loss")}
-    if not any(losses.values()):
+    costs = {"train": training.get(COST), "validation": validation.get(COST)}
+    if not any(costs.values()):
         raise ValueError(
             f"{metrics_jsonl} holds no line with a loss, so there is no curve to draw."
         )
@@ -56,7 +57,7 @@ def plot_learning_curve(
     )
     FigureCanvasAgg(figure)
     panels = figure.subplots(2 if scores else 1, sharex=True, squeeze=False)[:, 0]
-    _draw_losses(panels[0], losses)
+    _draw_costs(panels[0], costs)
     if scores:
         _draw_score(panels[1], scores, str(score))
     panels[-1].set_xlabel("step", color=_MUTED, fontsize=9)
@@ -74,6 +75,10 @@ def learning_curves(
     training. Where a step comes twice, because a run was resumed before it, the later
     one counts.
 
+    What can be compared is called ``nll`` on both sides, the cost of a token without
+    label smoothing and without what else training adds. A record that does not name it
+    has a loss that is one: so older logs have their validations.
+
     Args:
         records: Oldest first; one without a step is left out.
 
@@ -88,12 +93,18 @@ def learning_curves(
             continue
         nested = record.get("validation")
         if isinstance(nested, dict):
-            validation[record["step"]] = nested
+            validation[record["step"]] = _with_cost(nested)
         if record.get("event") == "validation":
-            validation[record["step"]] = record
+            validation[record["step"]] = _with_cost(record)
         elif "loss" in record:
-            training[record["step"]] = record
+            training[record["step"]] = _with_cost(record)
     return _series(training), _series(validation)
+
+
+def _with_cost(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    if COST in record or "loss" not in record:
+        return record
+    return {COST if name == "loss" else name: value for name, value in record.items()}
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
@@ -121,13 +132,20 @@ def _series(records: Mapping[int, Mapping[str, Any]]) -> dict[str, Series]:
     return series
 
 
-def _draw_losses(axes: Axes, losses: Mapping[str, Series | None]) -> None:
-    _prepare(axes, "loss")
-    if train := losses["train"]:
+def _draw_costs(axes: Axes, costs: Mapping[str, Series | None]) -> None:
+    _prepare(axes, "nll (nats per token)")
+    if train := costs["train"]:
         axes.plot(*train, color=_TRAIN, linewidth=1.6, label="train")
-    if validation := losses["validation"]:
+    if validation := costs["validation"]:
         _draw_points(axes, validation, _VALIDATION, "validation")
-    axes.legend(frameon=False, labelcolor=_INK, fontsize=9, loc="upper right")
+    axes.legend(
+        frameon=False,
+        labelcolor=_INK,
+        fontsize=9,
+        loc="lower right",
+        bbox_to_anchor=(1.0, 0.98),  # above the curves
+        ncols=2,
+    )
 
 
 def _draw_score(axes: Axes, scores: Series, name: str) -> None:
@@ -138,16 +156,9 @@ def _draw_score(axes: Axes, scores: Series, name: str) -> None:
         return
     best = int(np.nanargmax(values))
     axes.plot(steps[best], values[best], "o", color=_SCORE, markersize=8)
-    axes.annotate(
-        f"best {values[best]:.4g} at step {steps[best]:,}",
-        (steps[best], values[best]),
-        xytext=(0, -10),
-        textcoords="offset points",
-        ha="right" if steps[best] > np.mean(axes.get_xlim()) else "left",
-        va="top",
-        color=_INK,
-        fontsize=9,
-    )
+    best_text = f"best {values[best]:.4g} at step {steps[best]:,}"
+    # Above the panel: inside it, some curve would cross it.
+    axes.set_title(best_text, loc="right", color=_INK, fontsize=9)
 
 
 def _draw_points(axes: Axes, series: Series, color: str, label: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from attnjax.diagnostics.learning_curve import Series, learning_curves
+from attnjax.diagnostics.learning_curve import COST, Series, learning_curves
 from attnjax.types import Array
 
 _SCRIPTS = ("elements.js", "charts.js", "attention.js", "sections.js", "main.js")
@@ -157,11 +157,11 @@ def _embeddable(data: Any) -> str:
 
 def _data(page: RunPage) -> dict[str, Any]:
     training, validation = learning_curves(page.records)
-    losses = {"loss": training["loss"]} if "loss" in training else {}
+    costs = {COST: training[COST]} if COST in training else {}
     return {
         "title": page.title,
         "configuration": _finite(page.configuration),
-        "curves": {"train": _curves(losses), "validation": _curves(validation)},
+        "curves": {"train": _curves(costs), "validation": _curves(validation)},
         "scores": _finite(page.scores),
         "samples": [dataclasses.asdict(sample) for sample in page.samples],
         "attention": [

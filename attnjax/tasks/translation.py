@@ -97,7 +97,7 @@ class TranslationTask:
         return _loss(self.model, smoothing, variables, batch, rng, train=train)
 
     def evaluate(self, variables: Variables) -> Mapping[str, float]:
-        """Validation loss (nats a token), perplexity, accuracy and sacreBLEU."""
+        """Validation nll (nats a token), perplexity, accuracy and sacreBLEU."""
         totals: dict[str, Array] = {}
         for _, batch in pair_batches(
             self._validation.pairs,
@@ -114,7 +114,7 @@ class TranslationTask:
             target_language=self._validation.target_language,
         )
         return {
-            "loss": float(means["nll"]),
+            "nll": float(means["nll"]),
             "perplexity": float(np.exp(min(means["nll"], 50.0))),
             "accuracy": float(means["accuracy"]),
             "bleu": scores.bleu,

@@ -209,15 +209,15 @@ def test_rounding_may_exceed_one_by_a_little():
 
 def test_curves_are_those_of_the_log_with_gaps():
     records = [
-        {"event": "train", "step": 10, "loss": 4.0, "learning_rate": 1e-3},
+        {"event": "train", "step": 10, "loss": 9.0, "nll": 4.0, "learning_rate": 1e-3},
         {"event": "train", "step": 20, "loss": math.inf, "timing": {"seconds": 1.0}},
         {"event": "validation", "step": 20, "loss": 1 / 3, "bleu": None},
         {"event": "train", "step": 20, "loss": 3.0},
     ]
     assert data_of(run_page_html(page(records=records)))["curves"] == {
-        "train": {"loss": {"steps": [10, 20], "values": [4.0, 3.0]}},
+        "train": {"nll": {"steps": [10, 20], "values": [4.0, 3.0]}},
         "validation": {
-            "loss": {"steps": [20], "values": [0.333333]},
+            "nll": {"steps": [20], "values": [0.333333]},
             "bleu": {"steps": [20], "values": [None]},
         },
     }

@@ -111,7 +111,7 @@ def test_validation_loss_is_the_mean_over_all_tokens_of_all_pairs(parts):
     ]
     total, count = np.sum(alone, axis=0)
     assert count == sum(len(text) + 1 for text in CORPUS.target)
-    np.testing.assert_allclose(measured["loss"], total / count, rtol=1e-5)
+    np.testing.assert_allclose(measured["nll"], total / count, rtol=1e-5)
     np.testing.assert_allclose(measured["perplexity"], np.exp(total / count), rtol=1e-4)
     assert {"bleu", "chrf", "accuracy"} <= set(measured)
 

@@ -17,18 +17,19 @@ function showHeadline(scores) {
 
 function showCurves(curves, mainScore) {
   const { train, validation } = curves;
-  const losses = [];
-  if (train.loss) losses.push({ name: "train", look: "quiet", ...train.loss });
-  if (validation.loss) {
-    losses.push({ name: "validation", look: "accent", ...validation.loss });
+  const costs = [];
+  if (train.nll) costs.push({ name: "train", look: "quiet", ...train.nll });
+  if (validation.nll) {
+    costs.push({ name: "validation", look: "accent", ...validation.nll });
   }
-  const names = Object.keys(validation).filter((name) => name !== "loss");
-  if (!losses.length && !names.length) return;
-  const all = [...losses, ...names.map((name) => validation[name])];
+  const names = Object.keys(validation).filter((name) => name !== "nll");
+  if (!costs.length && !names.length) return;
+  const all = [...costs, ...names.map((name) => validation[name])];
   const extent = range(all.flatMap((one) => one.steps));
   const charts = element("div", { class: "charts" });
   section("curves").append(charts);
-  if (losses.length) charts.append(lineChart("Loss", losses, extent));
+  const title = "Cost of a token (nll, nats)";
+  if (costs.length) charts.append(lineChart(title, costs, extent));
   if (!names.length) return;
   const panel = element("div", { class: "panel" });
   const plot = element("div");
