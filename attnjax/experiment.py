@@ -48,6 +48,7 @@ from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.models.transformer import Transformer
 from attnjax.tasks.translation import TranslationTask, ValidationSet
 from attnjax.tasks.translator import Translator
+from attnjax.terminal import is_out_of_memory
 from attnjax.training.checkpoint_files import has_checkpoint
 from attnjax.training.footprint import Footprint, footprint, memory_advice
 from attnjax.training.loop import TrainResult
@@ -163,7 +164,7 @@ def _train(folder: RunFolder, experiment: Experiment) -> TrainResult:
             hooks=default_hooks(folder.path, experiment.training.on_save_failure),
         )
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+        if not is_out_of_memory(error):
             raise
         training = experiment.training
         raise MemoryError(

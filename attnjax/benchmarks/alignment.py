@@ -11,6 +11,7 @@ phrases needs no files: ``--cldr runs/quickstart_rnn``.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,6 +38,7 @@ from attnjax.runs.alignment import (
     validation_pairs,
 )
 from attnjax.runs.opening import TrainedRun, open_run
+from attnjax.terminal import run_command
 from attnjax.types import Alignment
 
 _METHODS: tuple[SymmetrizationMethod, ...] = (
@@ -213,4 +215,4 @@ def _print_cldr(run: TrainedRun) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

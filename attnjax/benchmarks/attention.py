@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ from attnjax.benchmarks.attention_report import Row, plot, table
 from attnjax.config import MechanismConfig
 from attnjax.ops.catalog import CATALOG, entry
 from attnjax.ops.entry import Sizes
+from attnjax.terminal import run_command
 from attnjax.types import Mask
 
 logger = logging.getLogger(__name__)
@@ -199,4 +201,4 @@ def _memory_limit(arguments: Arguments) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -30,6 +30,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import tyro
 
+from attnjax.terminal import run_command
 from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.manifest import verified
 from attnjax.training.orbax_manager import load, open_manager
@@ -229,4 +230,4 @@ def _bind(cpus: Collection[int], *, all_threads: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

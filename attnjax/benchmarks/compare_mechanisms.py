@@ -27,6 +27,7 @@ from attnjax.config import PositionsName
 from attnjax.experiment import RunFolder
 from attnjax.ops.catalog import CATALOG
 from attnjax.runs.opening import TrainedRun, open_run
+from attnjax.terminal import run_command
 from attnjax.training.losses import cross_entropy
 from attnjax.types import Array, PyTree, Tokens
 
@@ -179,4 +180,4 @@ def _step_bytes(run: TrainedRun) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

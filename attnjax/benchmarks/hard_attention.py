@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.ops.reinforce import advantages, empty_baseline
 from attnjax.tasks.translation import TranslationTask, ValidationSet
 from attnjax.tasks.translator import Translator
+from attnjax.terminal import run_command
 from attnjax.training.losses import token_losses
 from attnjax.training.state import TrainState, init_state
 from attnjax.training.step import make_train_step
@@ -268,4 +270,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

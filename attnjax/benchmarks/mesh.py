@@ -15,6 +15,7 @@ import dataclasses
 import math
 import re
 import runpy
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from attnjax.data.layout import full_batch
 from attnjax.data.shapes import BatchShape, rows_of
 from attnjax.experiment import build_model, build_task
 from attnjax.tasks.translator import Translator
+from attnjax.terminal import run_command
 from attnjax.training.footprint import Footprint, footprint
 from attnjax.training.optimizers import make_optimizer
 from attnjax.training.sharding import Layout, jit_train_step
@@ -177,4 +179,4 @@ def _row(*cells: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

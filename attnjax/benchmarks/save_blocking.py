@@ -18,6 +18,7 @@ import functools
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -35,6 +36,7 @@ from attnjax.config import DecodingConfig
 from attnjax.data.layout import lay_out_pairs
 from attnjax.tasks.translation import TranslationTask, ValidationSet
 from attnjax.tasks.translator import Translator
+from attnjax.terminal import run_command
 from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.state import TrainState, init_state
 from attnjax.training.step import make_train_step
@@ -190,4 +192,4 @@ def _cells(found: dict[str, float]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

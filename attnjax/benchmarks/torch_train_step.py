@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from attnjax.terminal import run_command
+
 Sizes = Mapping[str, Any]
 
 
@@ -134,4 +136,4 @@ def _seconds(step: Callable[[], None]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

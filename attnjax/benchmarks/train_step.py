@@ -36,6 +36,7 @@ from flax import linen as nn
 from attnjax.config import RNNConfig, TransformerConfig
 from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.models.transformer import Transformer
+from attnjax.terminal import run_command
 from attnjax.training.losses import cross_entropy
 from attnjax.types import Tokens
 
@@ -228,4 +229,4 @@ def _machine() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))

@@ -6,12 +6,14 @@ import argparse
 import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from attnjax import __version__
 from attnjax.cli import listing, training, using
 from attnjax.cli.launch import add_launch_options, chosen_launch
 from attnjax.cli.supervisor import supervise
 from attnjax.config import DecodingConfig
+from attnjax.terminal import printable, visible_output
 
 _SEARCH_HELP = {
     "method": "beam search, sampling, or minimum Bayes risk over samples",
@@ -59,11 +61,20 @@ def run(arguments: list[str]) -> int:
     if overrides:
         parser.error(f"unrecognized arguments: {' '.join(overrides)}")
     chosen: Callable[[argparse.Namespace], int] = options.function
-    return chosen(options)
+    with visible_output():
+        return chosen(options)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Its subcommands are of this class too."""
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Ends the process; a message may repeat an argument."""
+        super().exit(status, message and printable(message))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="attnjax", description="Attention in sequence models, in JAX and Flax."
     )
     parser.add_argument("--version", action="version", version=f"attnjax {__version__}")

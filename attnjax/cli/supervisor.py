@@ -26,6 +26,7 @@ from typing import IO
 
 from attnjax.cli.launch import Launch
 from attnjax.cli.lost_peer import LOST_PEER, lost_peer
+from attnjax.terminal import tell
 
 _CHILD = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
@@ -65,7 +66,7 @@ def supervise(arguments: Sequence[str], launch: Launch) -> int:
         text = relay.withheld.decode(errors="replace")
         if sentence := lost_peer(text, launch):
             if not relay.has_told:
-                print(f"attnjax: {sentence}", file=sys.stderr)
+                tell(f"attnjax: {sentence}")
             return LOST_PEER
     if code != LOST_PEER:
         _write(relay.withheld)

@@ -15,6 +15,7 @@ from attnjax.cli.devices import prepare_devices
 from attnjax.cli.joining import joined
 from attnjax.cli.launch import DESCRIPTION, Launch
 from attnjax.config import Experiment
+from attnjax.terminal import printable
 from attnjax.training.interruption import exit_code
 from attnjax.training.run_lock import require_free
 
@@ -22,7 +23,6 @@ _DRY_RUN = (
     "\n\n--dry-run: compile the step, print parameters, memory and operations, and "
     "stop."
 )
-INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 
 
 def train(
@@ -48,11 +48,13 @@ def train(
     if config is None:
         return _without_config(asks_for_help=bool({"-h", "--help"} & {*overrides}))
     file = find_config(config)
-    default = read_experiment(file)
+    default, document = read_experiment(file), printable(document_of(file))
     experiment = tyro.cli(
         tyro.conf.AvoidSubcommands[Experiment],
-        prog=f"attnjax train --config {config}",
-        description=re.sub(r"\n(?=\w+( score)?: )", "\n\n", document_of(file))
+        prog=printable(f"attnjax train --config {config}"),
+        description=re.sub(
+            r"\n(?=\w+( score)?: )", "\n\n", printable(document_of(file))
+        )
         + _DRY_RUN
         + DESCRIPTION,
         default=default,

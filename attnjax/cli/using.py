@@ -11,6 +11,7 @@ from typing import Any
 
 from attnjax.cli.devices import prepare_devices
 from attnjax.config import DecodingConfig
+from attnjax.terminal import tell
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -25,7 +26,7 @@ def evaluate(options: argparse.Namespace) -> int:
     report, files = library(run, options.split, heatmaps)
     print(json.dumps(report, ensure_ascii=False), flush=True)
     for file in files:
-        print(f"wrote {file}", file=sys.stderr)
+        tell(f"wrote {file}")
     return 0
 
 
@@ -104,7 +105,7 @@ def align(options: argparse.Namespace) -> int:
     if options.soft is not None:
         arrays = {f"line_{n}": pair.weights for n, pair in enumerate(aligned, start=1)}
         np.savez_compressed(options.soft, **arrays)  # type: ignore[arg-type]
-        print(f"wrote {options.soft}", file=sys.stderr)
+        tell(f"wrote {options.soft}")
     if options.reverse is not None:
         opposite = _open(options, [options.reverse])
         links = align_both_ways(
@@ -141,7 +142,7 @@ def average(options: argparse.Namespace) -> int:
         options.workdir, last=options.last, best=options.best, name=options.name
     )
     listed = ", ".join(f"{step:,}" for step in steps)
-    print(f"wrote {path}, the mean of steps {listed}", file=sys.stderr)
+    tell(f"wrote {path}, the mean of steps {listed}")
     return 0
 
 
@@ -191,10 +192,9 @@ def _print_error_rate(links: Sequence[Any], gold: Path, form: str) -> None:
     else:
         known = read_pharaoh(_read(gold), str(gold))
     scores = alignment_scores(links, known)
-    print(
+    tell(
         f"alignment error rate {scores.aer:.4f}, precision {scores.precision:.4f}, "
-        f"recall {scores.recall:.4f}, {scores.num_predicted:,} links",
-        file=sys.stderr,
+        f"recall {scores.recall:.4f}, {scores.num_predicted:,} links"
     )
 
 

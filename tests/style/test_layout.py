@@ -21,6 +21,7 @@ LEVELS = {
     "json_files": 1,
     "partitioning": 1,
     "words": 1,
+    "terminal": 1,
     "config_json": 2,
     "layers": 2,
     "data": 2,
