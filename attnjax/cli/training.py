@@ -52,9 +52,7 @@ def train(
     experiment = tyro.cli(
         tyro.conf.AvoidSubcommands[Experiment],
         prog=printable(f"attnjax train --config {config}"),
-        description=re.sub(
-            r"\n(?=\w+( score)?: )", "\n\n", printable(document_of(file))
-        )
+        description=re.sub(r"\n(?=\w+( score)?: )", "\n\n", document)
         + _DRY_RUN
         + DESCRIPTION,
         default=default,
