@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from attnjax import config_json
-from attnjax.config import Experiment, TransformerConfig
+from attnjax.config import Experiment
 from attnjax.data.corpus import ParallelCorpus, Split, load_corpora
 from attnjax.data.layout import full_batch
 from attnjax.data.pipeline import TrainingBatches, training_batches
@@ -44,8 +44,7 @@ from attnjax.data.tokenizers import (
     train_tokenizers,
 )
 from attnjax.json_files import read_bounded
-from attnjax.models.rnn import RNNSeq2Seq
-from attnjax.models.transformer import Transformer
+from attnjax.models.registry import make_model
 from attnjax.tasks.translation import TranslationTask, ValidationSet
 from attnjax.tasks.translator import Translator
 from attnjax.terminal import is_out_of_memory
@@ -237,12 +236,12 @@ def _task_and_batches(
 
 def build_model(experiment: Experiment, tokenizers: TokenizerPair) -> nn.Module:
     """The linen module that the config describes, sized to the vocabularies."""
-    config = experiment.model
-    sizes = tokenizers.source.size, tokenizers.target.size
-    dtype = jnp.dtype(experiment.training.precision)
-    if isinstance(config, TransformerConfig):
-        return Transformer(config, *sizes, dtype=dtype)
-    return RNNSeq2Seq(config, *sizes, dtype=dtype)
+    return make_model(
+        experiment.model,
+        tokenizers.source.size,
+        tokenizers.target.size,
+        dtype=jnp.dtype(experiment.training.precision),
+    )
 
 
 def build_task(

@@ -19,9 +19,11 @@ from attnjax.config.data import (
 )
 from attnjax.config.decoding import DecodingConfig, EvaluationConfig
 from attnjax.config.model import (
+    AnyModelConfig,
     AttentionName,
     MechanismConfig,
     MechanismName,
+    ModelConfig,
     PositionsName,
     RNNConfig,
     ScorerName,
@@ -32,6 +34,7 @@ from attnjax.config.parallel import ParallelConfig
 from attnjax.config.training import OptimizerConfig, ScheduleConfig, TrainingConfig
 
 __all__ = [
+    "AnyModelConfig",
     "AttentionName",
     "CLDRSource",
     "DataConfig",
@@ -40,6 +43,7 @@ __all__ = [
     "Experiment",
     "MechanismConfig",
     "MechanismName",
+    "ModelConfig",
     "OptimizerConfig",
     "ParallelConfig",
     "PositionsName",
@@ -60,7 +64,7 @@ class Experiment:
     """One experiment: data, model, training and search."""
 
     data: DataConfig
-    model: TransformerConfig | RNNConfig
+    model: AnyModelConfig
     optimizer: OptimizerConfig = OptimizerConfig()
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
@@ -70,13 +74,12 @@ class Experiment:
 
     def __post_init__(self) -> None:
         require(
-            not (self.data.packing and isinstance(self.model, RNNConfig)),
-            "packing puts several sentences in one row, which a recurrent model would "
-            "read as one; set data.packing=False.",
+            not self.data.packing or self.model.reads_packed_rows,
+            "packing puts several sentences in one row, which a model of "
+            f"{type(self.model).__name__} would read as one; set data.packing=False.",
         )
-        tied = self.model.tied_embeddings
         require(
-            self.data.tokenizer.joint or tied != "all",
+            self.data.tokenizer.joint or not self.model.needs_joint_vocabulary,
             "tied_embeddings='all' needs one vocabulary for both languages; set "
             "data.tokenizer.joint=True or model.tied_embeddings='decoder'.",
         )

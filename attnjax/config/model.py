@@ -86,7 +86,22 @@ class MechanismConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TransformerConfig:
+class ModelConfig:
+    """What an experiment asks the config of any model; a family may answer anew."""
+
+    @property
+    def reads_packed_rows(self) -> bool:
+        """Whether the model keeps several sentences of one row apart."""
+        return False
+
+    @property
+    def needs_joint_vocabulary(self) -> bool:
+        """Whether source and target must have one vocabulary."""
+        return False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransformerConfig(ModelConfig):
     """The encoder-decoder of Vaswani et al. 2017, "Attention is all you need"."""
 
     width: int = 512  # d_model
@@ -138,6 +153,16 @@ class TransformerConfig:
             f"width / num_heads = {self.width // self.num_heads}.",
         )
 
+    @property
+    def reads_packed_rows(self) -> bool:
+        """Attention tells segments apart."""
+        return True
+
+    @property
+    def needs_joint_vocabulary(self) -> bool:
+        """One table serves source and target."""
+        return self.tied_embeddings == "all"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectionConfig:
@@ -169,7 +194,7 @@ class SelectionConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RNNConfig:
+class RNNConfig(ModelConfig):
     """Recurrent sequence-to-sequence models: Sutskever, Bahdanau, Luong."""
 
     cell: Literal["gru", "lstm"] = "gru"  # the recurrent unit of encoder and decoder
@@ -217,3 +242,12 @@ class RNNConfig:
             f"selection {self.selection.kind} chooses among scored keys, and attention "
             "'none' scores none; set attention, or selection soft.",
         )
+
+    @property
+    def needs_joint_vocabulary(self) -> bool:
+        """One table serves source and target."""
+        return self.tied_embeddings == "all"
+
+
+# Every family that an experiment can name; `attnjax.models.registry` builds each.
+AnyModelConfig = TransformerConfig | RNNConfig

@@ -64,6 +64,25 @@ def test_the_mean_of_heads_can_be_best():
     assert read_alignment(pair, reading) == GOLD[0].sure
 
 
+def test_the_best_reading_has_the_lowest_error_rate_and_not_the_highest_f1():
+    """One finds the sure link and two wrong ones, one nothing but possible links."""
+    sure, possible = {(0, 0)}, {(1, 0), (1, 1), (1, 2)}
+    gold = GoldAlignment(frozenset(sure), frozenset(sure | possible))
+    weights = {
+        "sure": looks_at((0, 2, 2))[None],
+        "possible": looks_at((1, 1, 1))[None],
+    }
+    pair = AttendedPair(weights, [0, 1, 2, -1], [0, 1, 2, -1])
+    compared = compare_readings([pair], [gold])
+    found = {
+        reading.name: (scores.aer, scores.f1)
+        for reading, scores in compared.items()
+        if not reading.shifted
+    }
+    assert found == {"sure": (0.5, 0.5), "possible": (0.25, 0.0)}
+    assert best_reading([pair], [gold])[0].name == "possible"
+
+
 def test_all_readings_are_scored_in_a_fixed_order():
     pairs = make_pairs(lambda order: np.stack([looks_at(order)] * 2))
     compared = compare_readings(pairs, GOLD, methods=("argmax", 0.5))

@@ -185,6 +185,82 @@ def test_relative_positions_matter_and_depend_on_offsets_only(x, positions):
     assert np.abs(plain - blind).max() > 1e-3
 
 
+def positions_of(slot, kind, params=None):
+    layer = MultiHeadAttention(24, H, slot=slot, positions=kind)
+    return layer.bind({"params": {"relative": params or {}}}).relative
+
+
+@pytest.mark.parametrize(
+    ("slot", "buckets"),
+    [
+        ("decoder", {0: 0, 7: 0, -1: 1, -15: 15, -18: 16, -19: 17, -112: 30, -113: 31}),
+        ("encoder", {0: 0, 7: 23, -1: 1, -11: 8, -12: 9, -90: 14, -91: 15, 91: 31}),
+    ],
+)
+def test_relative_positions_of_a_layer_are_those_of_t5(slot, buckets):
+    """32 buckets up to 128 positions; a decoder's are all of earlier keys."""
+    table = np.arange(32.0)[None] + np.zeros((H, 1))
+    bias = positions_of(slot, "relative", {"table": table}).bias()
+    expected = np.broadcast_to([*buckets.values()], (H, len(buckets)))
+    np.testing.assert_array_equal(bias(np.array([*buckets])), expected)
+
+
+def test_rotary_positions_of_a_layer_turn_forward():
+    x = np.zeros((1, H, 2, 8), np.float32)
+    x[..., 0] = 1.0
+    turned = positions_of("encoder", "rotary").turned(x, np.array([[0, 2]]))
+    expected = np.zeros_like(x)
+    expected[..., 0, 0] = 1.0
+    expected[..., 1, :2] = np.cos(2.0), np.sin(2.0)
+    np.testing.assert_allclose(turned, expected, atol=1e-6)
+
+
+def test_shared_keys_are_queries_of_unit_mean_square(x):
+    """Reformer's own code divides by the root of the mean, not of the sum."""
+    everything = MechanismConfig(
+        kind="lsh", block=T, clusters=1, rounds=1, attend_to_self=True
+    )
+    layer = MultiHeadAttention(24, H, mechanism=everything)
+    x = np.asarray(x[..., :24], np.float64)
+    settings = {"train": False, "method": "attend_self"}
+    variables = random_variables(layer.init, x, Mask(), **settings)
+    got = jax.jit(lambda x: attend_self(layer, variables, x, Mask()))(x).context
+    kernel, bias = (
+        np.asarray(variables["params"]["query_key_value"][name], np.float64)
+        for name in ("kernel", "bias")
+    )
+    query, value = (
+        (x @ kernel[:, part] + bias[part]).reshape(B, T, H, 8).swapaxes(1, 2)
+        for part in (0, 1)
+    )
+    key = query / np.sqrt(np.square(query).mean(-1, keepdims=True))
+    powers = np.exp(query @ key.swapaxes(2, 3) / np.sqrt(8))
+    context = powers / powers.sum(-1, keepdims=True) @ value
+    joined = context.swapaxes(1, 2).reshape(B, T, 24)
+    output = variables["params"]["output"]
+    expected = joined @ output["kernel"].reshape(24, 24) + output["bias"].ravel()
+    np.testing.assert_allclose(got, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind, line in CATALOG.items() if line.needs_rng]
+)
+def test_a_mechanism_draws_in_training_only(x, kind):
+    layer = causal_layer(kind)
+    x = x[..., :24]
+
+    @jax.jit
+    def run(x):
+        variables = init_self(layer, x)
+        attend = functools.partial(attend_self, layer, variables, x, Mask(causal=True))
+        rngs = [{"dropout": jax.random.key(seed)} for seed in range(4)]
+        return attend(), [attend(train=True, rngs=rng) for rng in rngs]
+
+    quiet, drawn = jax.device_get(run(x))
+    assert len({each.context.tobytes() for each in drawn}) == 4
+    np.testing.assert_array_equal(drawn[0].weights.max(-1), quiet.weights.max(-1))
+
+
 @pytest.mark.parametrize("unseen", [{"dropout": 0.1}, {"scorer": "additive"}])
 def test_mechanism_refuses_what_it_would_not_see(unseen):
     with pytest.raises(ValueError, match="would not reach chunked"):

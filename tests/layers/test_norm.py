@@ -5,6 +5,7 @@ import numpy as np
 from attnjax.layers.norm import LayerNorm
 
 B, T, D = 2, 5, 11
+SIGNS = jnp.float32([[-1.0, 1.0, -1.0, 1.0]])
 
 
 def test_normalises_then_scales_and_shifts():
@@ -15,6 +16,12 @@ def test_normalises_then_scales_and_shifts():
     variables = {"params": jax.tree.map(jnp.float32, params)}
     output = jax.jit(LayerNorm().apply)(variables, jnp.float32(x))
     np.testing.assert_allclose(output, expected, atol=1e-4)
+
+
+def test_epsilon_is_that_of_torch():
+    """Where the variance is 1e-6, of which 1e-5 is more than the rest."""
+    output, _ = LayerNorm().init_with_output(jax.random.key(0), 1e-3 * SIGNS)
+    np.testing.assert_allclose(output, SIGNS / np.sqrt(11.0), rtol=1e-4)
 
 
 def test_starts_without_scale_and_shift():
@@ -35,6 +42,6 @@ def test_large_half_precision_inputs_stay_finite():
 
 
 def test_a_far_mean_does_not_eat_the_variance():
-    x = 1e4 + jnp.float32([[-1.0, 1.0, -1.0, 1.0]])
+    x = 1e4 + SIGNS
     output, _ = jax.jit(LayerNorm().init_with_output)(jax.random.key(0), x)
-    np.testing.assert_allclose(output, [[-1.0, 1.0, -1.0, 1.0]], atol=1e-3)
+    np.testing.assert_allclose(output, SIGNS, atol=1e-3)

@@ -7,6 +7,7 @@ import chex
 import jax
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 
 from attnjax.config import (
     DecodingConfig,
@@ -34,7 +35,7 @@ from attnjax.training.step import make_train_step
 ROWS, LENGTH, UPDATES = 16, 7, 20
 CORPUS = ParallelCorpus(
     ["ein Hund", "eine rote Katze", "lang", "der Fluss ist sehr lang", ""] * 3,
-    ["a dog", "a red cat", "long", "the river is very long", ""] * 3,
+    ["a dog", "a red cat!", "long", "the river is very long", ""] * 3,
     "here",
 )
 # Of 4 devices along an axis some widths divide and some do not, as in real models.
@@ -173,6 +174,20 @@ def test_a_state_on_one_mesh_is_restored_bit_for_bit_on_another(pair, tmp_path):
 def raw(state):
     bare = state.replace(rng=jax.random.key_data(state.rng))
     return jax.device_get(bare)
+
+
+@pytest.mark.parametrize("pair", [("transformer", "all")], indirect=True)
+def test_every_named_axis_is_split(pair):
+    """Tables by vocabulary, projections by heads, the feed-forward layer by units."""
+    params = pair[1].state.params
+    layer = params["encoder"]["layer_0"]
+    places = {
+        "vocabulary": params["target_embedding"]["table"],
+        "heads": layer["attention"]["output"]["kernel"],
+        "feed_forward": layer["feed_forward"]["output"]["kernel"],
+    }
+    for name, array in places.items():
+        assert array.sharding.spec == PartitionSpec("tensor", "fsdp"), name
 
 
 @pytest.mark.parametrize("pair", [("transformer", "all")], indirect=True)
