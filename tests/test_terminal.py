@@ -73,12 +73,13 @@ def test_work_goes_on_without_whoever_read_its_messages(command, unread):
     "work", [PRINTING, "    print(1)", "    print(1); sys.exit(0)"]
 )
 def test_output_that_nobody_reads_ends_a_command_quietly(command, unread, work):
-    assert command(work, stdout=unread) == (0, "", False)
+    assert command(work, stdout=unread)[:2] == (0, "")
 
 
-def test_output_that_does_not_fit_is_a_sentence(command):
-    code, told, done = command(PRINTING, "> /dev/full")
-    assert (code, done) == (1, False)
+@pytest.mark.parametrize("work", [PRINTING, "    print(1)"])
+def test_output_that_does_not_fit_is_a_sentence(command, work):
+    code, told, _ = command(work, "> /dev/full")
+    assert code == 1
     assert told == (
         "attnjax: standard output could not be written: No space left on device; what "
         "came before it is all there is.\n"
