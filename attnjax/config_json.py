@@ -121,7 +121,8 @@ def _decode_dataclass(value: Any, expected: Any, where: str) -> Any:
     missing = sorted(required - set(members))
     if missing:
         raise ValueError(f"{where} lacks the fields {missing}.")
-    return expected(
+    make = getattr(expected, "stored", expected)  # what was allowed once is read still
+    return make(
         **{
             name: _decode(member, field_types[name], f"{where}.{name}")
             for name, member in members.items()

@@ -212,11 +212,8 @@ def _task_and_batches(
     tokenizers: TokenizerPair,
 ) -> tuple[TranslationTask, TrainingBatches]:
     model = build_model(experiment, tokenizers)
-    decoding = dataclasses.replace(
-        experiment.decoding,
-        method="beam",
-        beam_size=experiment.evaluation.beam_size,
-        n_best=1,
+    decoding = experiment.decoding.searching(
+        method="beam", beam_size=experiment.evaluation.beam_size, n_best=1
     )
     translator = Translator(
         *(model, tokenizers, decoding, experiment.data.target_language),

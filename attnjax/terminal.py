@@ -3,7 +3,8 @@
 Whoever reads may go away: what is left of standard output then has no reader, and the
 command ends quietly; messages that nobody sees are dropped, and the work goes on. Text
 that others wrote (file names, vocabularies, error messages) reaches a terminal with its
-control characters made visible, so that it cannot move the cursor or hide a line.
+control characters made visible, so that it cannot move the cursor or hide a line. All
+of it is UTF-8: another encoding would lack characters, and end a command halfway.
 """
 
 from __future__ import annotations
@@ -175,6 +176,9 @@ def _streams() -> Iterator[None]:
         sys.stderr = sys.stderr or open(2, "w", closefd=False)
     sys.stdout = _tolerant(sys.stdout, 1)
     sys.stderr = _tolerant(sys.stderr, 2)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # as all input is, whatever the locale
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         yield
     finally:

@@ -15,12 +15,14 @@ from attnjax.cli import main, read_experiment
 from attnjax.config import (
     CLDRSource,
     DataConfig,
+    DecodingConfig,
     Experiment,
     RNNConfig,
     TokenizerConfig,
     TrainingConfig,
     TransformerConfig,
 )
+from attnjax.config.decoding import READ_BY
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
@@ -71,6 +73,36 @@ def test_a_damaged_config_is_refused_with_its_field(old, new, message):
     with pytest.raises(ValueError, match="config.json") as error:
         config_json.from_json(damaged, origin="config.json")
     assert message in str(error.value)
+
+
+def test_each_method_reads_its_own_fields():
+    fields = {field.name for field in dataclasses.fields(DecodingConfig)}
+    assert set().union(*READ_BY.values()) == fields
+    changed = {"beam_size": 7, "length_penalty": 3.0, "temperature": 2.0, "seed": 4}
+    for method, read in READ_BY.items():
+        for name, value in changed.items():
+            if name in read:
+                assert getattr(DecodingConfig(method=method, **{name: value}), name)
+                continue
+            with pytest.raises(
+                ValueError, match=f"{name} cannot .* is {method}, which"
+            ):
+                DecodingConfig(method=method, **{name: value})
+
+
+def test_another_method_forgets_what_it_does_not_read():
+    beam = DecodingConfig(beam_size=7, length_penalty=3.0, min_tokens=2)
+    drawn = beam.searching(method="sampling", temperature=0.5)
+    assert drawn == DecodingConfig(method="sampling", temperature=0.5, min_tokens=2)
+    with pytest.raises(ValueError, match=r"beam_size and length_penalty cannot be set"):
+        drawn.searching(method="mbr", beam_size=2, length_penalty=1.0)
+
+
+def test_a_stored_config_may_have_fields_that_were_never_read():
+    stored = json.loads(config_json.to_json(experiment()))
+    stored["decoding"] |= {"temperature": 0.5, "beam_size": 2}
+    made = config_json.from_json(json.dumps(stored), origin="config.json")
+    assert made.decoding == DecodingConfig(beam_size=2)
 
 
 def test_what_came_later_may_be_absent_and_what_has_no_default_may_not():

@@ -13,6 +13,7 @@ from attnjax.cli import listing, training, using
 from attnjax.cli.launch import add_launch_options, chosen_launch
 from attnjax.cli.supervisor import supervise
 from attnjax.config import DecodingConfig
+from attnjax.config.decoding import RANKING
 from attnjax.terminal import printable, visible_output
 
 _SEARCH_HELP = {
@@ -36,7 +37,7 @@ _SEARCH_HELP = {
 }
 # What forced decoding reads of the search settings, and what its scores read besides.
 _FORCING = ("max_source_tokens", "tokens_per_batch")
-_SCORING = ("length_penalty", "length_penalty_kind", "coverage_penalty", *_FORCING)
+_SCORING = (*RANKING, *_FORCING)
 
 
 def run(arguments: list[str]) -> int:
@@ -60,6 +61,10 @@ def run(arguments: list[str]) -> int:
         return listing.bench(overrides)
     if overrides:
         parser.error(f"unrecognized arguments: {' '.join(overrides)}")
+    for name, other in options.needs.items():
+        if getattr(options, name) is not None and not getattr(options, other):
+            option, needed = (f"--{each.replace('_', '-')}" for each in (name, other))
+            parser.error(f"nobody reads {option} without {needed}; give both, or none")
     chosen: Callable[[argparse.Namespace], int] = options.function
     with visible_output():
         return chosen(options)
@@ -78,6 +83,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="attnjax", description="Attention in sequence models, in JAX and Flax."
     )
     parser.add_argument("--version", action="version", version=f"attnjax {__version__}")
+    # Which options are read only beside another one.
+    parser.set_defaults(needs={})
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     train = commands.add_parser("train", add_help=False, help="train from a config")
     train.add_argument("--config")
@@ -107,9 +114,12 @@ def _evaluate(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--layer", help="whose attention is drawn, such as decoder/layer_0/cross"
     )
-    parser.add_argument("--format", choices=["png", "svg"], default="png")
+    parser.add_argument(
+        "--format", choices=["png", "svg"], help="of the pictures (default: png)"
+    )
     _add_run_options(parser)
-    parser.set_defaults(function=using.evaluate)
+    needs = {"layer": "pictures", "format": "pictures"}
+    parser.set_defaults(function=using.evaluate, needs=needs)
 
 
 def _translate(commands: argparse._SubParsersAction) -> None:
@@ -140,13 +150,16 @@ def _translate(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument(
         "--attention",
-        action="store_true",
+        action="store_const",
+        const=True,
         help="with --json: the attention of the search, heads of the last layer "
         "averaged",
     )
     _add_reading_options(parser)
     _add_run_options(parser)
-    parser.set_defaults(function=using.translate)
+    needs = dict.fromkeys(("reading", "threshold", "validation"), "alignments")
+    needs["attention"] = "json"
+    parser.set_defaults(function=using.translate, needs=needs)
 
 
 def _score(commands: argparse._SubParsersAction) -> None:
@@ -184,17 +197,19 @@ def _align(commands: argparse._SubParsersAction) -> None:
             *("intersection", "union", "grow-diag", "grow-diag-final"),
             "grow-diag-final-and",
         ],
-        default="grow-diag-final-and",
-        help="how to join both directions (default: %(default)s)",
+        help="how to join both directions (default: grow-diag-final-and)",
     )
     parser.add_argument(
         "--gold", type=Path, help="known links; prints the alignment error on stderr"
     )
     parser.add_argument(
-        "--gold-format", choices=["pharaoh", "naacl"], default="pharaoh"
+        "--gold-format",
+        choices=["pharaoh", "naacl"],
+        help="of the known links (default: pharaoh)",
     )
     _add_run_options(parser, _FORCING)
-    parser.set_defaults(function=using.align)
+    needs = {"symmetrize": "reverse", "gold_format": "gold"}
+    parser.set_defaults(function=using.align, needs=needs)
 
 
 def _compare(commands: argparse._SubParsersAction) -> None:
@@ -249,7 +264,8 @@ def _add_pair(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_reading_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--reading",
         metavar="NAME[:HEAD][:shifted]",
         help="which attention to read, such as decoder/layer_2/cross:3:shifted",
@@ -260,7 +276,7 @@ def _add_reading_options(parser: argparse.ArgumentParser) -> None:
         metavar="WEIGHT",
         help="link all words of at least this weight (default: the largest one)",
     )
-    parser.add_argument(
+    which.add_argument(
         "--validation",
         nargs=3,
         type=Path,

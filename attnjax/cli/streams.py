@@ -1,62 +1,68 @@
-"""Lines from files and streams, as they come."""
+"""What goes in and out of a command: lines as they come, arrays one by one."""
 
 from __future__ import annotations
 
-import io
+import contextlib
 import sys
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from attnjax.data.text_files import read_lines
+from attnjax.data.lines import BLOCK_BYTES, decoded_lines, line_blocks
 
-_BLOCK_BYTES = 1 << 16
 _PROMPT = "> "
 
 
-def line_blocks(file: Path | None) -> Iterator[list[str]]:
-    r"""The lines of a file in one block, or those of standard input as they arrive.
+def input_blocks(
+    file: Path | None, *, block_bytes: int = BLOCK_BYTES
+) -> Iterator[list[str]]:
+    """The lines of a file, or those of standard input as they arrive.
 
-    A block of standard input is what could be read without waiting for more, so that a
-    slow writer gets its answers line by line and a fast one in large batches. On a
-    terminal each line is a block, after a prompt.
+    On a terminal each line is a block, after a prompt.
 
     Args:
         file: None means standard input.
+        block_bytes: as `attnjax.data.lines.line_blocks` takes it.
 
     Yields:
-        One line or more, as `attnjax.data.text_files.read_lines` reads them.
+        One line or more, as `attnjax.data.lines.line_blocks` reads them.
 
     Raises:
-        ValueError: a line is not UTF-8; the blocks before it have been yielded.
+        ValueError: a line is not UTF-8; the lines before it have been yielded.
+        OSError: the file cannot be read.
     """
     if file is not None:
-        yield read_lines(file)
+        yield from line_blocks(file, block_bytes=block_bytes)
+    elif sys.stdin.isatty():
+        yield from _typed_lines(sys.stdin.buffer)
+    else:
+        yield from line_blocks(sys.stdin.buffer, block_bytes=block_bytes)
+
+
+@contextlib.contextmanager
+def arrays_file(path: Path | None) -> Iterator[Callable[[str, Any], None]]:
+    """Writes arrays into an ``.npz`` file one by one, so that none is kept in memory.
+
+    Args:
+        path: of the file; None writes nothing.
+
+    Yields:
+        What writes an array under a name. When the body ends, also by an error, the
+        file is complete with what it has.
+    """
+    if path is None:
+        yield lambda name, array: None
         return
-    stream = sys.stdin.buffer
-    if sys.stdin.isatty():
-        yield from _typed_lines(stream)
-        return
-    name = str(getattr(stream, "name", "<stdin>"))
-    done, rest = 0, b""
-    while chunk := _read_available(stream):
-        whole, newline, rest = (rest + chunk).rpartition(b"\n")
-        if newline:
-            yield _decoded(whole + newline, name, done)
-            done += whole.count(b"\n") + 1
-    if rest:
-        yield _decoded(rest, name, done)
+    import numpy as np
 
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
 
-def _read_available(stream: BinaryIO) -> bytes:
-    read = getattr(stream, "read1", stream.read)
-    return read(_BLOCK_BYTES)
+        def write(name: str, array: Any) -> None:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
 
-
-def _decoded(content: bytes, name: str, lines_before: int) -> list[str]:
-    block = io.BytesIO(content)
-    block.name = name  # type: ignore[attr-defined]
-    return read_lines(block, first_line=lines_before + 1)
+        yield write
 
 
 def _typed_lines(stream: BinaryIO) -> Iterator[list[str]]:
@@ -67,5 +73,5 @@ def _typed_lines(stream: BinaryIO) -> Iterator[list[str]]:
         line = stream.readline()
         if not line:
             return
-        yield _decoded(line, "<stdin>", done)
+        yield from decoded_lines(line, "<stdin>", lines_before=done)
         done += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ def evaluate(options: argparse.Namespace) -> int:
     from attnjax.runs.evaluation import evaluate as library
 
     heatmaps = Heatmaps(
-        count=options.pictures, layer=options.layer, format=options.format
+        count=options.pictures, layer=options.layer, format=options.format or "png"
     )
     report, files = library(run, options.split, heatmaps)
     print(json.dumps(report, ensure_ascii=False), flush=True)
@@ -32,89 +32,105 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def translate(options: argparse.Namespace) -> int:
     """Translates lines as they come."""
-    prefixes = _read(options.prefixes) if options.prefixes else None
+    file, prefixes = options.file, options.prefixes
+    total = None if file is None else _common_length(file, prefixes)
     run = _open(options)
-    from attnjax.cli.streams import line_blocks
+    from attnjax.cli.progress import line_progress
+    from attnjax.cli.streams import input_blocks
+    from attnjax.data.lines import in_step, line_blocks
     from attnjax.runs.translation import as_columns, as_json, translated_lines
 
     reading = _reading(options, run) if options.alignments else None
+    n_best = run.translator.config.n_best > 1
+    blocks = input_blocks(file, block_bytes=_block_bytes(run))
+    names = str(file or "standard input"), str(prefixes)
     done = 0
-    for lines in line_blocks(options.file):
-        beginning = None if prefixes is None else prefixes[done : done + len(lines)]
-        found = translated_lines(
-            *(run, lines),
-            prefixes=beginning,
-            reading=reading,
-            with_attention=options.attention,
-        )
-        for number, line in enumerate(found, start=done + 1):
-            if options.json:
-                _write([json.dumps(as_json(line), ensure_ascii=False)])
-            else:
-                n_best = run.translator.config.n_best > 1
-                rows = as_columns(line, with_scores=options.scores)
-                _write(f"{number}\t{row}" if n_best else row for row in rows)
-        sys.stdout.flush()
-        done += len(lines)
-    if prefixes is not None and len(prefixes) != done:
-        raise ValueError(
-            f"{options.prefixes} has {len(prefixes)} lines, but the input has {done}; "
-            "each line needs one, and an empty one forces nothing."
-        )
+    with line_progress(total) as advance:
+        for lines, beginnings in (
+            ((lines, None) for lines in blocks)
+            if prefixes is None
+            else in_step(blocks, line_blocks(prefixes), names)
+        ):
+            found = translated_lines(
+                run,
+                lines,
+                prefixes=beginnings,
+                reading=reading,
+                with_attention=bool(options.attention),
+                progress=advance,
+            )
+            for number, line in enumerate(found, start=done + 1):
+                if options.json:
+                    _write([json.dumps(as_json(line), ensure_ascii=False)])
+                else:
+                    rows = as_columns(line, with_scores=options.scores)
+                    _write(f"{number}\t{row}" if n_best else row for row in rows)
+            sys.stdout.flush()
+            done += len(lines)
     return 0
 
 
 def score(options: argparse.Namespace) -> int:
     """Prints log-probabilities of given translations."""
-    sources, targets = _read_pair(options.source, options.target)
-    run = _open(options)
+    total = _common_length(options.source, options.target)
+    run = _open(options, method="beam")  # what it ranks by is what is printed
+    from attnjax.cli.progress import line_progress
+
     tokenizer = run.translator.tokenizers.target
-    ids = run.translator.encode_targets(targets)
-    for line_ids, found in zip(
-        ids, run.translator.score(run.variables, sources, ids), strict=True
-    ):
-        if options.json:
-            pieces = [*tokenizer.pieces(line_ids[:-1]), "</s>"]
-            tokens = zip(pieces, found.token_log_probabilities.tolist(), strict=True)
-            document = {
-                "score": found.score,
-                "log_probability": found.log_probability,
-                "tokens": [list(token) for token in tokens],
-            }
-            _write([json.dumps(document, ensure_ascii=False)])
-        else:
-            total = found.log_probability
-            _write([f"{found.score:.6f}\t{total:.6f}\t{len(line_ids)}"])
-    sys.stdout.flush()
+    with line_progress(total) as advance:
+        for sources, targets in _pairs(options, run):
+            ids = run.translator.encode_targets(targets)
+            found = run.translator.score(run.variables, sources, ids, progress=advance)
+            for line_ids, each in zip(ids, found, strict=True):
+                if not options.json:
+                    total = each.log_probability
+                    _write([f"{each.score:.6f}\t{total:.6f}\t{len(line_ids)}"])
+                    continue
+                pieces = [*tokenizer.pieces(line_ids[:-1]), "</s>"]
+                tokens = zip(pieces, each.token_log_probabilities.tolist(), strict=True)
+                document = {
+                    "score": each.score,
+                    "log_probability": each.log_probability,
+                    "tokens": [list(token) for token in tokens],
+                }
+                _write([json.dumps(document, ensure_ascii=False)])
+            sys.stdout.flush()
     return 0
 
 
 def align(options: argparse.Namespace) -> int:
     """Prints links of given pairs."""
-    sources, targets = _read_pair(options.source, options.target)
+    total = _common_length(options.source, options.target)
     run = _open(options)
-    import numpy as np
-
+    from attnjax.cli.progress import line_progress
+    from attnjax.cli.streams import arrays_file
     from attnjax.evaluation.alignment_files import format_pharaoh
     from attnjax.runs.alignment import align as library
     from attnjax.runs.alignment import align_both_ways
 
     reading = _reading(options, run)
-    aligned = library(run, sources, run.translator.encode_targets(targets), reading)
-    links = [pair.links for pair in aligned]
+    opposite = _opposite(options)
+    joining: Any = options.symmetrize or "grow-diag-final-and"
+    found: list[Any] = []
+    done = 0
+    with line_progress(total) as advance, arrays_file(options.soft) as keep:
+        for sources, targets in _pairs(options, run):
+            ids = run.translator.encode_targets(targets)
+            aligned = library(run, sources, ids, reading, progress=advance)
+            links = [pair.links for pair in aligned]
+            for number, pair in enumerate(aligned, start=done + 1):
+                keep(f"line_{number}", pair.weights)
+            if opposite is not None:
+                pairs = sources, targets
+                links = align_both_ways(links, opposite, pairs, method=joining)
+            _write(format_pharaoh(each) for each in links)
+            sys.stdout.flush()
+            done += len(links)
+            found += links if options.gold is not None else []
     if options.soft is not None:
-        arrays = {f"line_{n}": pair.weights for n, pair in enumerate(aligned, start=1)}
-        np.savez_compressed(options.soft, **arrays)  # type: ignore[arg-type]
         tell(f"wrote {options.soft}")
-    if options.reverse is not None:
-        opposite = _open(options, [options.reverse])
-        links = align_both_ways(
-            *(links, opposite, sources, targets), method=options.symmetrize
-        )
     if options.gold is not None:
-        _print_error_rate(links, options.gold, options.gold_format)
-    _write(format_pharaoh(each) for each in links)
-    sys.stdout.flush()
+        _print_error_rate(found, options.gold, options.gold_format or "pharaoh")
     return 0
 
 
@@ -146,7 +162,9 @@ def average(options: argparse.Namespace) -> int:
     return 0
 
 
-def _open(options: argparse.Namespace, workdirs: Sequence[Path] | None = None) -> Any:
+def _open(
+    options: argparse.Namespace, workdirs: Sequence[Path] | None = None, **search: Any
+) -> Any:
     """Opens the run folders with the search settings of the command line."""
     import dataclasses
 
@@ -154,30 +172,30 @@ def _open(options: argparse.Namespace, workdirs: Sequence[Path] | None = None) -
     from attnjax.runs.opening import open_ensemble
 
     names = [field.name for field in dataclasses.fields(DecodingConfig)]
+    given = {name: getattr(options, name, None) for name in names}
+    given = {name: value for name, value in given.items() if value is not None}
     return open_ensemble(
         workdirs or options.workdir,
         checkpoints=options.checkpoint or ["best"],
-        search={
-            name: value
-            for name in names
-            if (value := getattr(options, name, None)) is not None
-        },
+        search={**search, **given},
     )
 
 
 def _reading(options: argparse.Namespace, run: Any) -> Any:
     """The reading that is named, or the best on the validation set."""
-    import dataclasses
-
     from attnjax.evaluation.attention_readings import parse_reading
     from attnjax.runs.alignment import choose_reading, known_pairs
 
     if options.reading is not None:
-        reading = parse_reading(options.reading)
-    else:
-        validation = options.validation
-        known = known_pairs(*validation) if validation else None
-        reading, _ = choose_reading(run, known)
+        return _with_threshold(options, parse_reading(options.reading))
+    validation = options.validation
+    known = known_pairs(*validation) if validation else None
+    return _with_threshold(options, choose_reading(run, known)[0])
+
+
+def _with_threshold(options: argparse.Namespace, reading: Any) -> Any:
+    import dataclasses
+
     if options.threshold is None:
         return reading
     return dataclasses.replace(reading, method=options.threshold)
@@ -198,18 +216,50 @@ def _print_error_rate(links: Sequence[Any], gold: Path, form: str) -> None:
     )
 
 
-def _read_pair(source: Path, target: Path) -> tuple[list[str], list[str]]:
-    sources, targets = _read(source), _read(target)
-    if len(sources) != len(targets):
+def _opposite(options: argparse.Namespace) -> Any:
+    """The run of the opposite direction and its reading; None if none is named."""
+    if options.reverse is None:
+        return None
+    from attnjax.runs.alignment import Opposite, choose_reading
+
+    run = _open(options, [options.reverse])
+    return Opposite(run, _with_threshold(options, choose_reading(run)[0]))
+
+
+def _common_length(file: Path, other: Path | None) -> int | None:
+    """The number of lines of one or two files, where it can be known beforehand."""
+    from attnjax.data.lines import count_lines
+
+    counts = [count_lines(each) for each in (file, other) if each is not None]
+    if None not in counts and len(set(counts)) > 1:
         raise ValueError(
-            f"line i of {target} must translate line i of {source}, but they have "
-            f"{len(targets)} and {len(sources)} lines."
+            f"line i of {other} must belong to line i of {file}, but they have "
+            f"{counts[1]:,} and {counts[0]:,} lines; find where they part and mend "
+            "the files."
         )
-    return sources, targets
+    return counts[0]
+
+
+def _pairs(
+    options: argparse.Namespace, run: Any
+) -> Iterator[tuple[list[str], list[str]]]:
+    """The lines of two files side by side, in blocks."""
+    from attnjax.data.lines import in_step, line_blocks
+
+    source, target = (
+        line_blocks(file, block_bytes=_block_bytes(run))
+        for file in (options.source, options.target)
+    )
+    return in_step(source, target, (str(options.source), str(options.target)))
+
+
+def _block_bytes(run: Any) -> int:
+    """Text of a few batches: each block is computed and delivered by itself."""
+    return 8 * int(run.translator.config.tokens_per_batch)
 
 
 def _read(file: Path) -> list[str]:
-    from attnjax.data.text_files import read_lines
+    from attnjax.data.lines import read_lines
 
     return read_lines(file)
 

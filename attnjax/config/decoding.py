@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from attnjax.config.checks import require, require_positive
+
+_EVERY_METHOD = (
+    *("method", "n_best", "min_tokens", "no_repeat_ngram"),
+    *("max_extra_tokens", "max_source_tokens", "tokens_per_batch"),
+)
+_DRAWS = ("temperature", "top_k", "top_p", "seed")
+RANKING = ("length_penalty", "length_penalty_kind", "coverage_penalty")
+
+# The fields of `DecodingConfig` that each method reads; the others say nothing.
+READ_BY = {
+    "beam": (*_EVERY_METHOD, "beam_size", *RANKING),
+    "sampling": (*_EVERY_METHOD, *_DRAWS),
+    "mbr": (*_EVERY_METHOD, *_DRAWS, "num_samples", "risk_utility"),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodingConfig:
-    """How sentences are produced at test time."""
+    """How sentences are produced at test time.
+
+    What the method does not read (see `READ_BY`) must keep its default.
+    """
 
     # beam search, draws from the model, or of many draws the one most like the others
     # (minimum Bayes risk, Eikema and Aziz 2020)
@@ -54,6 +72,61 @@ class DecodingConfig:
             f"n_best must be at most {name}, got n_best={self.n_best}, {name}={most}; "
             f"raise {name}.",
         )
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        changed = [name for name in defaults if getattr(self, name) != defaults[name]]
+        _require_read(self.method, changed)
+
+    def searching(self, **changes: Any) -> DecodingConfig:
+        """This config with some fields replaced, perhaps by another method.
+
+        Args:
+            **changes: fields and their values.
+
+        Returns:
+            The config; what its method does not read has gone back to the defaults.
+
+        Raises:
+            ValueError: the method does not read one of the changed fields, or the
+                values do not fit together.
+        """
+        method = changes.get("method", self.method)
+        _require_read(method, list(changes))
+        kept = {name: getattr(self, name) for name in READ_BY[method]}
+        return DecodingConfig(**{**kept, **changes})
+
+    @classmethod
+    def stored(cls, **fields: Any) -> DecodingConfig:
+        """A config that was written before unread fields were refused.
+
+        Args:
+            **fields: as they were stored.
+
+        Returns:
+            The config without those that its method does not read.
+        """
+        read = READ_BY[fields.get("method", "beam")]
+        return cls(**{name: fields[name] for name in fields if name in read})
+
+
+def _require_read(method: str, names: list[str]) -> None:
+    """Refuses names of fields that a method does not read."""
+    require(
+        method in READ_BY,
+        f"method must be one of {', '.join(READ_BY)}, got {method!r}.",
+    )
+    unread = [name for name in names if name not in READ_BY[method]]
+    if unread:
+        others = [each for each in READ_BY if unread[0] in READ_BY[each]]
+        raise ValueError(
+            f"{_listed(unread)} cannot be set where method is {method}, which reads "
+            f"only {_listed(READ_BY[method])}; leave it out"
+            + (f", or set method to {_listed(others, 'or')}." if others else ".")
+        )
+
+
+def _listed(names: Sequence[str], conjunction: str = "and") -> str:
+    *first, last = names
+    return f"{', '.join(first)} {conjunction} {last}" if first else last
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,16 +12,21 @@ from attnjax.data.shapes import rows_of
 from attnjax.types import PairBatch, Tokens
 
 _SHORTEST_LENGTH = 16  # padded lengths are this, doubled as often as needed
-_ROWS_MULTIPLE = 8
+_FEWEST_TOKENS = 64  # of a batch: fewer take no less time, but programs of their own
+_ROWS_FACTOR = 8  # between the numbers of rows that a small batch may have
 
 
 def evaluation_batches(
     sources: Sequence[Sequence[int]],
     *,
     tokens_per_batch: int,
-    rows_multiple: int = _ROWS_MULTIPLE,
+    rows_multiple: int = 1,
 ) -> Iterator[tuple[np.ndarray, Tokens]]:
     """All sentences, longest first, in batches of few shapes; nothing is left out.
+
+    Full batches have one shape for each padded length. The last batch is smaller where
+    its sentences are few (1, 8, 64, ... rows), so that a line alone costs what a line
+    costs. After other batches it has the shape of the one before, if it fits.
 
     Args:
         sources: ids without special tokens.
@@ -46,7 +51,7 @@ def pair_batches(
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
     *,
     tokens_per_batch: int,
-    rows_multiple: int = _ROWS_MULTIPLE,
+    rows_multiple: int = 1,
 ) -> Iterator[tuple[np.ndarray, PairBatch]]:
     """All pairs, longest first, in batches of few shapes; nothing is left out.
 
@@ -105,13 +110,25 @@ def _as_arrays(
 
 
 def _longest_first(
-    lengths: np.ndarray, tokens_per_batch: int, rows_multiple: int = _ROWS_MULTIPLE
+    lengths: np.ndarray, tokens_per_batch: int, rows_multiple: int
 ) -> Iterator[tuple[np.ndarray, int, int]]:
     """``(indices, rows, padded length)`` of batches; only the last has filler rows."""
     order = np.argsort(-lengths, kind="stable")
-    start = 0
+    start, rows, length = 0, 0, 0
     while start < len(order):
-        length = padded_length(int(lengths[order[start]]))
-        rows = rows_of(length, tokens_per_batch, rows_multiple)
+        left = len(order) - start
+        if left > rows:  # else the shape of the batch before, which spares a program
+            length = padded_length(int(lengths[order[start]]))
+            rows = rows_of(length, tokens_per_batch, rows_multiple)
+            if left < rows:
+                rows = _few_rows(left, rows, rows_multiple)
+                length = max(length, _FEWEST_TOKENS // rows)
         yield order[start : start + rows], rows, length
         start += rows
+
+
+def _few_rows(needed: int, most: int, rows_multiple: int) -> int:
+    rows = rows_multiple
+    while rows < needed:
+        rows *= _ROWS_FACTOR
+    return min(rows, most)

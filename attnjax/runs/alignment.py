@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from attnjax.data.lines import read_lines
 from attnjax.data.parallel import split_words
-from attnjax.data.text_files import read_lines
 from attnjax.data.word_pieces import word_of_pieces
 from attnjax.evaluation.alignment import (
     AlignmentScores,
@@ -31,6 +31,7 @@ from attnjax.evaluation.symmetrization import (
     symmetrize,
 )
 from attnjax.runs.opening import TrainedRun
+from attnjax.tasks.outputs import Progress, no_progress
 from attnjax.types import Alignment
 
 logger = logging.getLogger(__name__)
@@ -66,8 +67,24 @@ class KnownPairs(NamedTuple):
     origin: str
 
 
+class Opposite(NamedTuple):
+    """A model that translates targets into sources.
+
+    Attributes:
+        run: the opened run.
+        reading: which of its attention is read.
+    """
+
+    run: TrainedRun
+    reading: Reading
+
+
 def attended_pairs(
-    run: TrainedRun, sources: Sequence[str], translations: Sequence[Sequence[int]]
+    run: TrainedRun,
+    sources: Sequence[str],
+    translations: Sequence[Sequence[int]],
+    *,
+    progress: Progress = no_progress,
 ) -> list[AttendedPair]:
     """Where the model looks while it is forced to write given translations.
 
@@ -75,6 +92,7 @@ def attended_pairs(
         run: an opened run; its model must attend to the source.
         sources: source lines.
         translations: token ids of as many translations, ``</s>`` at the end.
+        progress: called with the number of lines of each batch that is done.
 
     Returns:
         Attention with the words of its tokens, one for each line.
@@ -85,7 +103,9 @@ def attended_pairs(
     translator = run.translator
     source_tokenizer, target_tokenizer = translator.tokenizers
     end = target_tokenizer.eos_id
-    attention = translator.attention(run.variables, sources, translations)
+    attention = translator.attention(
+        run.variables, sources, translations, progress=progress
+    )
     pairs = []
     for source, ids, named in zip(sources, translations, attention, strict=True):
         if not named:
@@ -196,6 +216,8 @@ def align(
     sources: Sequence[str],
     translations: Sequence[Sequence[int]],
     reading: Reading,
+    *,
+    progress: Progress = no_progress,
 ) -> list[AlignedPair]:
     """Links the words of given pairs.
 
@@ -204,12 +226,13 @@ def align(
         sources: source lines.
         translations: token ids of as many translations, ``</s>`` at the end.
         reading: which attention to read, and how; see `choose_reading`.
+        progress: called with the number of lines of each batch that is done.
 
     Returns:
         Links and weights, one for each line; none for a line without words.
     """
     aligned = []
-    for pair in attended_pairs(run, sources, translations):
+    for pair in attended_pairs(run, sources, translations, progress=progress):
         links = read_alignment(pair, reading)
         aligned.append(AlignedPair(links, reading_weights(pair, reading)))
     return aligned
@@ -217,9 +240,8 @@ def align(
 
 def align_both_ways(
     forward: Sequence[Alignment],
-    opposite: TrainedRun,
-    sources: Sequence[str],
-    targets: Sequence[str],
+    opposite: Opposite,
+    pairs: tuple[Sequence[str], Sequence[str]],
     *,
     method: SymmetrizationMethod,
 ) -> list[Alignment]:
@@ -227,18 +249,18 @@ def align_both_ways(
 
     Args:
         forward: links of each pair, as (source word, target word).
-        opposite: a run that translates targets into sources.
-        sources: source lines.
-        targets: as many target lines.
+        opposite: what translates targets into sources.
+        pairs: the source lines, and as many target lines.
         method: how to join them, see `attnjax.evaluation.symmetrization`.
 
     Returns:
         Links of each pair, as (source word, target word).
     """
-    reading, _ = choose_reading(opposite)
-    ids = opposite.translator.encode_targets(sources)
-    backward = [pair.links for pair in align(opposite, targets, ids, reading)]
+    sources, targets = pairs
+    run = opposite.run
+    ids = run.translator.encode_targets(sources)
+    backward = align(run, targets, ids, opposite.reading)
     return [
-        symmetrize(links, swap_sides(reverse), method)
+        symmetrize(links, swap_sides(reverse.links), method)
         for links, reverse in zip(forward, backward, strict=True)
     ]

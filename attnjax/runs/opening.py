@@ -78,7 +78,8 @@ def open_run(
 
     Raises:
         ValueError: the folder is missing, holds no checkpoint, is damaged, or its
-            tokenizers are others than the checkpoint was trained with.
+            tokenizers are others than the checkpoint was trained with; or the method
+            does not read a field of ``search``.
     """
     folder, experiment, translator = open_untrained(workdir, search=search)
     variables, step = _weights(folder, experiment, translator, checkpoint)
@@ -104,7 +105,8 @@ def open_untrained(
         The folder, the resolved config, and the model with its tokenizers.
 
     Raises:
-        ValueError: the folder is missing or damaged.
+        ValueError: the folder is missing or damaged, or the method does not read a
+            field of ``search``.
     """
     folder = RunFolder(workdir)
     if not folder.config.is_file():
@@ -117,7 +119,7 @@ def open_untrained(
     translator = Translator(
         build_model(experiment, tokenizers),
         tokenizers,
-        dataclasses.replace(experiment.decoding, **(search or {})),
+        experiment.decoding.searching(**(search or {})),
         experiment.data.target_language,
     )
     return folder, experiment, translator
@@ -142,12 +144,12 @@ def open_ensemble(
     Raises:
         ValueError: as `open_run`, or the vocabularies differ.
     """
-    members = [
-        open_run(workdir, checkpoint=checkpoint, search=search)
-        for workdir in workdirs
-        for checkpoint in checkpoints
-    ]
-    first = members[0]
+    chosen = [(workdir, each) for workdir in workdirs for each in checkpoints]
+    workdir, checkpoint = chosen[0]
+    first = open_run(workdir, checkpoint=checkpoint, search=search)
+    members = [first]
+    for workdir, checkpoint in chosen[1:]:
+        members.append(open_run(workdir, checkpoint=checkpoint))
     if len(members) == 1:
         return first
     for member in members[1:]:

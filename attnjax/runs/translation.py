@@ -9,7 +9,7 @@ from attnjax.evaluation.alignment_files import format_pharaoh
 from attnjax.evaluation.attention_readings import Reading
 from attnjax.runs.alignment import align
 from attnjax.runs.opening import TrainedRun
-from attnjax.tasks.outputs import Hypothesis
+from attnjax.tasks.outputs import Hypothesis, Progress, no_progress
 from attnjax.types import Alignment
 
 
@@ -34,6 +34,7 @@ def translated_lines(
     prefixes: Sequence[str] | None = None,
     reading: Reading | None = None,
     with_attention: bool = False,
+    progress: Progress = no_progress,
 ) -> list[TranslatedLine]:
     """Translates lines, and aligns their words if a reading is given.
 
@@ -43,6 +44,7 @@ def translated_lines(
         prefixes: what each translation begins with.
         reading: which attention the links are read from; None gives no links.
         with_attention: whether hypotheses carry the attention of the search.
+        progress: called with the number of lines of each batch that is translated.
 
     Returns:
         As many results as lines, in their order.
@@ -51,7 +53,11 @@ def translated_lines(
         ValueError: as `Translator.translate`, or the model does not attend.
     """
     found = run.translator.translate(
-        run.variables, lines, prefixes=prefixes, with_attention=with_attention
+        run.variables,
+        lines,
+        prefixes=prefixes,
+        with_attention=with_attention,
+        progress=progress,
     )
     if reading is None:
         return [

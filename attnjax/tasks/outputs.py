@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
+
+Progress = Callable[[int], None]
+"""Is told how many lines each finished batch had."""
+
+
+def no_progress(done: int) -> None:
+    """The `Progress` that nobody looks at."""
+    del done
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

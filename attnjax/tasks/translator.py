@@ -5,10 +5,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 import logging
-import math
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import numpy as np
@@ -27,14 +26,20 @@ from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
 from attnjax.evaluation.minimum_risk import expected_utilities
 from attnjax.tasks.compiled import compiled
 from attnjax.tasks.forcing import forced_attention, forced_scores
-from attnjax.tasks.outputs import ForcedScore, Hypothesis, Translations
+from attnjax.tasks.outputs import (
+    ForcedScore,
+    Hypothesis,
+    Progress,
+    Translations,
+    no_progress,
+)
 from attnjax.tasks.searching import SearchInputs, search_batch
 from attnjax.training.sharding import Layout
 from attnjax.types import Tokens, Variables
 
 logger = logging.getLogger(__name__)
 
-_ROWS_MULTIPLE = 8
+_SHOWN_CHARACTERS = 30  # of a line in a message
 
 
 class Translator:
@@ -77,8 +82,7 @@ class Translator:
         target = tokenizers.target
         special = SpecialTokens(target.pad_id, target.bos_id, target.eos_id)
         self.layout = layout
-        parts = 1 if layout is None else layout.num_row_shards
-        self.rows_multiple = math.lcm(_ROWS_MULTIPLE, parts)
+        self.rows_multiple = 1 if layout is None else layout.num_row_shards
         self._search = compiled(
             *(search_batch, model, special, config),
             layout=layout,
@@ -94,6 +98,7 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         with_attention: bool = False,
+        progress: Progress = no_progress,
     ) -> Translations:
         """Translates every line.
 
@@ -106,6 +111,7 @@ class Translator:
             prefixes: what each translation begins with, as many as lines; None forces
                 nothing.
             with_attention: whether hypotheses carry their attention.
+            progress: called with the number of lines of each batch that is done.
 
         Returns:
             As many translations as lines, in their order.
@@ -118,6 +124,7 @@ class Translator:
         forced = self._encode_prefixes(prefixes, len(lines))
         filled = [number for number, source in enumerate(sources) if source]
         n_best: list[list[Hypothesis]] = [[Hypothesis()] for _ in lines]
+        progress(len(lines) - len(filled))
         batches = evaluation_batches(
             [sources[number] for number in filled],
             tokens_per_batch=self.config.tokens_per_batch,
@@ -136,6 +143,7 @@ class Translator:
             for row, number in enumerate(numbers):
                 one = jax.tree.map(lambda leaf, row=row: leaf[row], found)
                 n_best[number] = self._hypotheses(one, len(sources[number]) + 1)
+            progress(len(numbers))
         return Translations(
             n_best=n_best, num_cut=num_cut, seconds=time.perf_counter() - start
         )
@@ -145,6 +153,8 @@ class Translator:
         variables: Variables,
         lines: Sequence[str],
         translations: Sequence[Sequence[int]],
+        *,
+        progress: Progress = no_progress,
     ) -> list[ForcedScore]:
         """What the model thinks of given translations, by forced decoding.
 
@@ -153,6 +163,7 @@ class Translator:
             lines: source sentences.
             translations: token ids as in `Hypothesis.ids`; `encode_targets` makes them
                 of text.
+            progress: called with the number of lines of each batch that is done.
 
         Returns:
             One judgement per line, of exactly the tokens given.
@@ -165,7 +176,8 @@ class Translator:
                 token_log_probabilities=tokens, score=float(row["score"])
             )
 
-        self._force(self._score, variables, lines, translations, collect)
+        for done in self._force(self._score, variables, lines, translations, collect):
+            progress(done)
         return [score for score in scores if score is not None]
 
     def attention(
@@ -173,6 +185,8 @@ class Translator:
         variables: Variables,
         lines: Sequence[str],
         translations: Sequence[Sequence[int]],
+        *,
+        progress: Progress = no_progress,
     ) -> list[dict[str, np.ndarray]]:
         """Attention weights of given translations, by forced decoding.
 
@@ -180,6 +194,7 @@ class Translator:
             variables: of the model.
             lines: source sentences.
             translations: token ids as in `Hypothesis.ids`.
+            progress: called with the number of lines of each batch that is done.
 
         Returns:
             Per line, the weights by name, ``[H, T, S]`` over the line's own tokens
@@ -196,7 +211,8 @@ class Translator:
                 for name, weights in row.items()
             }
 
-        self._force(self._attend, variables, lines, translations, collect)
+        for done in self._force(self._attend, variables, lines, translations, collect):
+            progress(done)
         return attention
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
@@ -211,8 +227,8 @@ class Translator:
         lines: Sequence[str],
         translations: Sequence[Sequence[int]],
         collect: Callable[[int, dict[str, np.ndarray]], None],
-    ) -> None:
-        """Calls a compiled function on all pairs, and collects its rows."""
+    ) -> Iterator[int]:
+        """Calls a compiled function on all pairs; says how many of them are done."""
         sources, _ = self._encode(lines)
         targets = [self._without_end(ids) for ids in translations]
         for indices, batch in pair_batches(
@@ -225,6 +241,7 @@ class Translator:
             result = function(variables, batch, num_tokens)
             for row, number in enumerate(indices):
                 collect(int(number), {name: a[row] for name, a in result.items()})
+            yield len(indices)
 
     def _hypotheses(self, found: Hypotheses, source_tokens: int) -> list[Hypothesis]:
         """The hypotheses of one line, absent ones left out."""
@@ -277,13 +294,18 @@ class Translator:
         said = ["" if is_blank(line) else line for line in lines]
         sources = self.tokenizers.source.encode_many(said)
         too_long = [
-            number for number, source in enumerate(sources, 1) if len(source) > limit
+            line
+            for line, source in zip(lines, sources, strict=True)
+            if len(source) > limit
         ]
         if too_long:
             logger.warning(
-                "%d of %d lines are longer than %d tokens and were cut there, first "
-                "line %d; raise decoding.max_source_tokens to translate them whole.",
-                *(len(too_long), len(sources), limit, too_long[0]),
+                "%d of %d lines are longer than %d tokens and were cut there, the "
+                "first is %r...; raise decoding.max_source_tokens to read them whole.",
+                len(too_long),
+                len(sources),
+                limit,
+                too_long[0][:_SHOWN_CHARACTERS],
             )
         return [source[:limit] for source in sources], len(too_long)
 

@@ -5,6 +5,7 @@ import json
 import logging
 import shutil
 import sys
+import types
 from pathlib import Path
 
 import jax
@@ -15,6 +16,8 @@ from attnjax import config_json
 from attnjax.cli import main
 from attnjax.evaluation.alignment_files import read_pharaoh
 from attnjax.experiment import train
+from attnjax.runs.translation import TranslatedLine
+from attnjax.tasks.outputs import Hypothesis
 
 ROOT = Path(__file__).parents[2]
 LINES = ["25. Oktober", "", "Dänemark und Schweden", "Juni"]
@@ -219,6 +222,36 @@ def test_samples_are_the_same_for_the_same_seed(call):
     assert other != rows
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("translate --method sampling --length-penalty 3", "length_penalty cannot"),
+        ("translate --temperature 2 --top-p 0.5", "temperature and top_p cannot"),
+        ("translate --method mbr --beam-size 2", "set method to beam"),
+        ("evaluate --num-samples 9", "num_samples cannot be set where method is beam"),
+        ("translate --attention", "nobody reads --attention without --json"),
+        ("translate --reading decoder/cross", "--reading without --alignments"),
+        ("translate --threshold 0.1", "--threshold without --alignments"),
+        ("align a b --symmetrize union", "--symmetrize without --reverse"),
+        ("align a b --gold-format naacl", "--gold-format without --gold"),
+        ("align a b --beam-size 3", "unrecognized arguments: --beam-size 3"),
+        ("score a b --temperature 3", "unrecognized arguments: --temperature 3"),
+        ("evaluate --pictures 0 --format svg", "--format without --pictures"),
+        ("align a b --reading x --validation a b c", "not allowed with"),
+    ],
+)
+def test_what_nobody_reads_is_refused(run, command, named, capsys):
+    name, *options = command.split()
+    try:
+        code = main([name, "--workdir", str(run), *options])
+    except SystemExit as refused:
+        code = refused.code
+    assert code in (1, 2)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert named in err
+
+
 def test_prefixes_are_kept_and_counted(call, tmp_path):
     prefixes = tmp_path / "prefixes"
     prefixes.write_bytes(encoded(["Oct", "", "Den", "J"]))
@@ -227,9 +260,15 @@ def test_prefixes_are_kept_and_counted(call, tmp_path):
     for prefix, row in zip(["Oct", "", "Den", "J"], rows, strict=True):
         assert row.startswith(prefix)
     prefixes.write_bytes(b"Oct\n")
-    code, _, err = call("translate", "--prefixes", prefixes, text=encoded(LINES))
+    code, short, err = call("translate", "--prefixes", prefixes, text=encoded(LINES))
     assert code == 1
-    assert "prefixes for 4 lines" in err
+    assert short == rows[:1]
+    assert f"{prefixes} ends after line 1" in err
+    file = tmp_path / "file"
+    file.write_bytes(encoded(LINES))
+    code, rows, err = call("translate", file, "--prefixes", prefixes)
+    assert (code, rows) == (1, [])
+    assert "they have 1 and 4 lines" in err
 
 
 def test_outputs_are_compared(call, run, tmp_path):
@@ -304,8 +343,70 @@ def test_invalid_text_is_named_and_what_came_before_is_kept(call, tmp_path):
     for command in (["translate", file], ["score", file, file], ["align", file, file]):
         code, rows, err = call(*command)
         assert code == 1
-        assert rows == []
+        assert len(rows) == 2
         assert f"{file}, line 3, byte 2" in err
+
+
+@pytest.fixture
+def shouted(monkeypatch):
+    """Lines are translated by shouting; the number of lines of each call is noted."""
+    calls = []
+
+    def shout(run, lines, *, progress, **_):
+        del run
+        if "stop" in lines:
+            raise KeyboardInterrupt
+        calls.append(len(lines))
+        progress(len(lines))
+        return [
+            TranslatedLine(line, [Hypothesis(text=line.upper())], None)
+            for line in lines
+        ]
+
+    monkeypatch.setattr("attnjax.runs.translation.translated_lines", shout)
+    return calls
+
+
+def test_a_file_is_delivered_block_by_block_until_an_interrupt(call, shouted, tmp_path):
+    file = tmp_path / "many"
+    lines = [f"line {number}" for number in range(100)]
+    small = ["--tokens-per-batch", "16"]  # so that a block is a few lines
+    file.write_bytes(encoded([*lines, "stop", *lines]))
+    code, rows, err = call("translate", file, *small)
+    assert code == 130
+    assert "interrupted" in err
+    assert rows == [line.upper() for line in lines[: sum(shouted)]]
+    assert 80 < len(rows) <= 100
+    assert max(shouted) < 20
+
+
+@pytest.mark.usefixtures("shouted")
+def test_progress_is_for_a_terminal(call, tmp_path, monkeypatch):
+    file = tmp_path / "some"
+    file.write_bytes(encoded(LINES))
+    assert call("translate", file)[2] == ""
+    monkeypatch.setattr(
+        "attnjax.cli.progress.sys",
+        types.SimpleNamespace(
+            stderr=types.SimpleNamespace(isatty=lambda: True), stdout=io.StringIO()
+        ),
+    )
+    _, rows, err = call("translate", file)
+    assert len(rows) == 4
+    assert "4/4 lines" in err
+
+
+@pytest.mark.usefixtures("shouted")
+def test_an_ascii_terminal_gets_utf8(run, monkeypatch):
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2)]
+    monkeypatch.setattr(sys, "stdout", streams[0])
+    monkeypatch.setattr(sys, "stderr", streams[1])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("東京".encode())))
+    assert main(["translate", "--workdir", str(run)]) == 0
+    assert main(["translate", "--workdir", "größer"]) == 1
+    out, err = (stream.buffer.getvalue().decode("utf-8") for stream in streams)
+    assert out == "東京\n"
+    assert "größer is not a run folder" in err
 
 
 def test_files_of_unequal_length_are_refused(call, tmp_path):

@@ -5,9 +5,10 @@ import os
 import sys
 import threading
 
+import numpy as np
 import pytest
 
-from attnjax.cli.streams import line_blocks
+from attnjax.cli.streams import arrays_file, input_blocks
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def pipe(monkeypatch):
 
 
 def test_a_slow_writer_is_answered_line_by_line(pipe):
-    blocks = line_blocks(None)
+    blocks = input_blocks(None)
     for line in ("eins", "zwei", "drei"):
         pipe.write(f"{line}\n".encode())
         assert next(blocks) == [line]
@@ -38,18 +39,19 @@ def test_a_line_in_pieces_is_one_line(pipe):
 
     thread = threading.Thread(target=write)
     thread.start()
-    lines = [line for block in line_blocks(None) for line in block]
+    lines = [line for block in input_blocks(None) for line in block]
     thread.join()
     assert lines == ["ä" * 100_000, "x", "\u2028"]
 
 
 def test_later_blocks_know_their_line(pipe):
-    blocks = line_blocks(None)
+    blocks = input_blocks(None)
     pipe.write(b"eins\nzwei\n")
     assert next(blocks) == ["eins", "zwei"]
     pipe.write(b"\xef\xbb\xbfdrei\n")
     assert next(blocks) == ["\ufeffdrei"]  # a byte order mark only at the start
     pipe.write(b"vier\n\xff\n")
+    assert next(blocks) == ["vier"]
     with pytest.raises(ValueError, match="line 5, byte 1"):
         next(blocks)
 
@@ -60,5 +62,22 @@ def test_a_terminal_is_prompted(monkeypatch, capsys):
             return True
 
     monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"eins\nzwei\n")))
-    assert list(line_blocks(None)) == [["eins"], ["zwei"]]
+    assert list(input_blocks(None)) == [["eins"], ["zwei"]]
     assert capsys.readouterr().err == "> " * 3
+
+
+def test_arrays_are_in_the_file_as_soon_as_they_are_there(tmp_path):
+    path = tmp_path / "soft.npz"
+
+    def write():
+        with arrays_file(path) as keep:
+            keep("line_1", np.arange(6).reshape(2, 3))
+            keep("line_2", np.zeros((0, 3)))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    stored = np.load(path)
+    assert stored.files == ["line_1", "line_2"]
+    np.testing.assert_array_equal(stored["line_1"], [[0, 1, 2], [3, 4, 5]])
+    assert stored["line_2"].shape == (0, 3)

@@ -1,6 +1,5 @@
 """What the translator reports, with tiny untrained models of every family."""
 
-import dataclasses
 import functools
 
 import jax
@@ -38,8 +37,6 @@ BASE = DecodingConfig(
     max_extra_tokens=3,
     max_source_tokens=40,
     tokens_per_batch=128,
-    num_samples=5,
-    top_k=6,
 )
 SIZES = TOKENIZERS.source.size, TOKENIZERS.target.size
 MODELS = {
@@ -88,7 +85,7 @@ def variables(model):
 
 @functools.cache  # and with it its programs
 def translator_of(model, **changes):
-    return Translator(model, TOKENIZERS, dataclasses.replace(BASE, **changes), "en")
+    return Translator(model, TOKENIZERS, BASE.searching(**changes), "en")
 
 
 @pytest.fixture(
@@ -96,7 +93,7 @@ def translator_of(model, **changes):
     params=[
         {"length_penalty_kind": "plain", "length_penalty": 1.0, "min_tokens": 7},
         {"coverage_penalty": 0.4},
-        {"method": "sampling"},
+        {"method": "sampling", "top_k": 6},
         {"beam_size": 1, "n_best": 1, "no_repeat_ngram": 2, "coverage_penalty": 0.4},
     ],
     ids=["plain", "coverage", "sampling", "greedy"],
@@ -201,10 +198,11 @@ def test_least_risk_is_the_most_alike_of_the_samples(model, variables):
     # The utility is read when the search is over: it knows no model.
     utility = "bleu" if model is MODELS["rnn"] else "chrf"
     # Sure enough that some samples are drawn twice.
-    settings = {"temperature": 0.4, "risk_utility": utility}
+    settings = {"temperature": 0.4, "top_k": 6}
     samples = translator_of(model, method="sampling", n_best=12, **settings)
     drawn = samples.translate(variables, LINES)
-    chosen = translator_of(model, method="mbr", num_samples=12, n_best=2, **settings)
+    settings |= {"risk_utility": utility, "num_samples": 12}
+    chosen = translator_of(model, method="mbr", n_best=2, **settings)
     n_best = chosen.translate(variables, LINES).n_best
     distinct = [len({each.text for each in row}) for row in drawn.n_best[:-1]]
     assert min(distinct) < 12
@@ -330,15 +328,18 @@ def test_a_model_without_attention_refuses_a_coverage_penalty():
     ("fields", "named"),
     [
         ({"n_best": 4}, "n_best must be at most beam_size"),
-        ({"method": "mbr", "n_best": 9}, "n_best must be at most num_samples"),
+        ({"method": "mbr", "n_best": 33}, "n_best must be at most num_samples"),
         ({"coverage_penalty": -1.0}, "coverage_penalty must be 0 or more"),
-        ({"top_p": 2.0}, "top_p"),
-        ({"temperature": 0.0}, "temperature"),
+        ({"method": "sampling", "top_p": 2.0}, "top_p must be"),
+        ({"method": "sampling", "temperature": 0.0}, "temperature must"),
+        ({"temperature": 2.0}, "temperature cannot be set where method is beam"),
+        ({"bem_size": 2}, "bem_size cannot be set"),
+        ({"method": "mcmc"}, "method must be one of beam, sampling, mbr, got 'mcmc'"),
     ],
 )
 def test_impossible_configs_are_refused(fields, named):
     with pytest.raises(ValueError, match=named):
-        dataclasses.replace(BASE, **fields)
+        BASE.searching(**fields)
 
 
 @pytest.mark.parametrize("kind", ["top_k", "local_m", "local_p", "hard", "gumbel"])
