@@ -404,6 +404,7 @@ def test_an_ascii_terminal_gets_utf8(run, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("東京".encode())))
     assert main(["translate", "--workdir", str(run)]) == 0
     assert main(["translate", "--workdir", "größer"]) == 1
+    streams[1].flush()
     out, err = (stream.buffer.getvalue().decode("utf-8") for stream in streams)
     assert out == "東京\n"
     assert "größer is not a run folder" in err
