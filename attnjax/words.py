@@ -79,6 +79,23 @@ def word_cut(language: str) -> WordCut:
     return "icu" if importlib.util.find_spec("icu") is not None else "characters"
 
 
+def cut_note(language: str) -> str | None:
+    """What to know where words of a language cannot be told apart on this machine.
+
+    Args:
+        language: A code such as ``de``, ``zh_Hant`` or ``pt-BR``.
+
+    Returns:
+        A sentence that says so and what to install; None if there is nothing to say.
+    """
+    if word_cut(language) != "characters":
+        return None
+    return (
+        f"PyICU is not installed, so each character of {language} counts as a word; "
+        "to count words: pip install pyicu-wheels"
+    )
+
+
 def has_spaces(language: str) -> bool:
     """Whether a language separates its words by spaces.
 

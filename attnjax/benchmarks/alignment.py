@@ -86,7 +86,7 @@ def reversed_pairs(known: KnownPairs) -> KnownPairs:
         GoldAlignment(swap_sides(each.sure), swap_sides(each.possible))
         for each in known.gold
     ]
-    return KnownPairs(known.targets, known.sources, gold, known.origin)
+    return known._replace(sources=known.targets, targets=known.sources, gold=gold)
 
 
 def items_of(pair: AttendedPair, links: Alignment) -> AttendedPair:
@@ -114,7 +114,12 @@ def items_of(pair: AttendedPair, links: Alignment) -> AttendedPair:
 
 def _known(arguments: Arguments, split: str) -> KnownPairs:
     suffixes = (*arguments.languages, "align")
-    return known_pairs(*(arguments.data / f"{split}.{suffix}" for suffix in suffixes))
+    source, target, links = (
+        arguments.data / f"{split}.{suffix}" for suffix in suffixes
+    )
+    return known_pairs(
+        source, target, links, languages=arguments.languages, words="spaces"
+    )
 
 
 def _print_both_ways(
@@ -134,7 +139,7 @@ def _print_direction(
     """Prints the chosen reading and the same shifted the other way; its links."""
     reading, _ = choose_reading(run, valid)
     ids = run.translator.encode_targets(test.targets)
-    pairs = attended_pairs(run, test.sources, ids)
+    pairs = attended_pairs(run, test.sources, ids, test.words)
     name = run.folder.path.name
     other = dataclasses.replace(reading, shifted=not reading.shifted)
     for each in (other, reading):

@@ -61,10 +61,17 @@ def run(arguments: list[str]) -> int:
         return listing.bench(overrides)
     if overrides:
         parser.error(f"unrecognized arguments: {' '.join(overrides)}")
-    for name, other in options.needs.items():
-        if getattr(options, name) is not None and not getattr(options, other):
-            option, needed = (f"--{each.replace('_', '-')}" for each in (name, other))
-            parser.error(f"nobody reads {option} without {needed}; give both, or none")
+    for name, others in options.needs.items():
+        if getattr(options, name) is not None and not any(
+            getattr(options, other) for other in others
+        ):
+            option, *needed = (
+                f"--{each.replace('_', '-')}" for each in (name, *others)
+            )
+            parser.error(
+                f"nobody reads {option} without {' or '.join(needed)}; give both, or "
+                "none"
+            )
     chosen: Callable[[argparse.Namespace], int] = options.function
     with visible_output():
         return chosen(options)
@@ -118,7 +125,7 @@ def _evaluate(commands: argparse._SubParsersAction) -> None:
         "--format", choices=["png", "svg"], help="of the pictures (default: png)"
     )
     _add_run_options(parser)
-    needs = {"layer": "pictures", "format": "pictures"}
+    needs = {"layer": ("pictures",), "format": ("pictures",)}
     parser.set_defaults(function=using.evaluate, needs=needs)
 
 
@@ -157,8 +164,9 @@ def _translate(commands: argparse._SubParsersAction) -> None:
     )
     _add_reading_options(parser)
     _add_run_options(parser)
-    needs = dict.fromkeys(("reading", "threshold", "validation"), "alignments")
-    needs["attention"] = "json"
+    read_by_links = "reading", "threshold", "validation", "words"
+    needs = dict.fromkeys(read_by_links, ("alignments",))
+    needs |= {"attention": ("json",), "gold_base": ("validation",)}
     parser.set_defaults(function=using.translate, needs=needs)
 
 
@@ -182,8 +190,8 @@ def _align(commands: argparse._SubParsersAction) -> None:
         "align",
         help="align the words of given pairs",
         description="Prints for each pair of lines its links as SOURCE-TARGET, words "
-        "parted by spaces and counted from 0. Layer and head are those with the lowest "
-        "alignment error on a validation set with known links.",
+        "counted from 0. Layer and head are those with the lowest alignment error on a "
+        "validation set with known links.",
     )
     _add_pair(parser)
     _add_reading_options(parser)
@@ -208,7 +216,8 @@ def _align(commands: argparse._SubParsersAction) -> None:
         help="of the known links (default: pharaoh)",
     )
     _add_run_options(parser, _FORCING)
-    needs = {"symmetrize": "reverse", "gold_format": "gold"}
+    needs = {"symmetrize": ("reverse",), "gold_format": ("gold",)}
+    needs["gold_base"] = "gold", "validation"
     parser.set_defaults(function=using.align, needs=needs)
 
 
@@ -282,6 +291,18 @@ def _add_reading_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar=("SOURCE", "TARGET", "LINKS"),
         help="files to choose the reading by (default: the run's validation set)",
+    )
+    parser.add_argument(
+        "--gold-base",
+        type=int,
+        choices=[0, 1],
+        help="number of the first word in Pharaoh files that are read (default: 0)",
+    )
+    parser.add_argument(
+        "--words",
+        choices=["language", "spaces"],
+        help="what is linked in Chinese, Japanese, Thai and the like: words as the "
+        "language has them (default), or what spaces part in tokenised files",
     )
 
 

@@ -106,12 +106,13 @@ def align(options: argparse.Namespace) -> int:
     from attnjax.cli.streams import arrays_file
     from attnjax.evaluation.alignment_files import format_pharaoh
     from attnjax.runs.alignment import align as library
-    from attnjax.runs.alignment import align_both_ways
+    from attnjax.runs.alignment import align_both_ways, count_words
 
     reading = _reading(options, run)
     opposite = _opposite(options)
     joining: Any = options.symmetrize or "grow-diag-final-and"
     found: list[Any] = []
+    lengths: list[tuple[int, int]] = []
     done = 0
     with line_progress(total) as advance, arrays_file(options.soft) as keep:
         for sources, targets in _pairs(options, run):
@@ -126,11 +127,13 @@ def align(options: argparse.Namespace) -> int:
             _write(format_pharaoh(each) for each in links)
             sys.stdout.flush()
             done += len(links)
-            found += links if options.gold is not None else []
+            if options.gold is not None:
+                found += links
+                lengths += count_words(sources, targets, run.languages, reading.words)
     if options.soft is not None:
         tell(f"wrote {options.soft}")
     if options.gold is not None:
-        _print_error_rate(found, options.gold, options.gold_format or "pharaoh")
+        _print_error_rate(found, _read_gold(options, lengths))
     return 0
 
 
@@ -187,29 +190,41 @@ def _reading(options: argparse.Namespace, run: Any) -> Any:
     from attnjax.runs.alignment import choose_reading, known_pairs
 
     if options.reading is not None:
-        return _with_threshold(options, parse_reading(options.reading))
-    validation = options.validation
-    known = known_pairs(*validation) if validation else None
-    return _with_threshold(options, choose_reading(run, known)[0])
+        return _as_asked(options, parse_reading(options.reading))
+    known = None
+    if options.validation:
+        known = known_pairs(
+            *options.validation,
+            languages=run.languages,
+            words=options.words or "language",
+            one_based=options.gold_base == 1,
+        )
+    return _as_asked(options, choose_reading(run, known)[0])
 
 
-def _with_threshold(options: argparse.Namespace, reading: Any) -> Any:
+def _as_asked(options: argparse.Namespace, reading: Any) -> Any:
     import dataclasses
 
+    reading = dataclasses.replace(reading, words=options.words or "language")
     if options.threshold is None:
         return reading
     return dataclasses.replace(reading, method=options.threshold)
 
 
-def _print_error_rate(links: Sequence[Any], gold: Path, form: str) -> None:
-    from attnjax.evaluation.alignment import alignment_scores
+def _read_gold(options: argparse.Namespace, lengths: list[tuple[int, int]]) -> Any:
     from attnjax.evaluation.alignment_files import read_naacl, read_pharaoh
 
-    if form == "naacl":
-        known = read_naacl(_read(gold), str(gold), num_sentences=len(links))
-    else:
-        known = read_pharaoh(_read(gold), str(gold))
-    scores = alignment_scores(links, known)
+    lines, origin = _read(options.gold), str(options.gold)
+    if options.gold_format == "naacl":
+        return read_naacl(lines, origin, num_sentences=len(lengths), lengths=lengths)
+    one_based = options.gold_base == 1
+    return read_pharaoh(lines, origin, one_based=one_based, lengths=lengths)
+
+
+def _print_error_rate(links: Sequence[Any], gold: Sequence[Any]) -> None:
+    from attnjax.evaluation.alignment import alignment_scores
+
+    scores = alignment_scores(links, gold)
     tell(
         f"alignment error rate {scores.aer:.4f}, precision {scores.precision:.4f}, "
         f"recall {scores.recall:.4f}, {scores.num_predicted:,} links"
@@ -223,7 +238,7 @@ def _opposite(options: argparse.Namespace) -> Any:
     from attnjax.runs.alignment import Opposite, choose_reading
 
     run = _open(options, [options.reverse])
-    return Opposite(run, _with_threshold(options, choose_reading(run)[0]))
+    return Opposite(run, _as_asked(options, choose_reading(run)[0]))
 
 
 def _common_length(file: Path, other: Path | None) -> int | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from attnjax.evaluation.alignment import GoldAlignment
 from attnjax.types import Alignment
@@ -13,11 +14,20 @@ _NAACL_LINK = re.compile(
     r"(?P<sentence>[0-9]{1,9}) (?P<source>[0-9]{1,9}) (?P<target>[0-9]{1,9})"
     r"(?: (?P<kind>[SP]))?(?: (?P<confidence>0(?:\.[0-9]+)?|\.[0-9]+|1(?:\.0+)?))?"
 )
+logger = logging.getLogger(__name__)
+
+Lengths = Sequence[tuple[int, int]]
+"""Numbers of source and target words of each sentence pair."""
+
 _BLANKS = re.compile(r"[ \t]+")
 
 
 def read_pharaoh(
-    lines: Iterable[str], origin: str, *, one_based: bool = False
+    lines: Iterable[str],
+    origin: str,
+    *,
+    one_based: bool = False,
+    lengths: Lengths | None = None,
 ) -> list[GoldAlignment]:
     """Reads one sentence pair a line: ``0-0 1-2 2?3``.
 
@@ -29,16 +39,19 @@ def read_pharaoh(
         lines: The lines of the file.
         origin: Names the file in messages.
         one_based: Whether words count from 1 in the file instead of 0.
+        lengths: Of the sentence pairs, which links must not leave; None checks
+            nothing.
 
     Returns:
         One alignment per line, words counted from 0.
 
     Raises:
-        ValueError: If something else than links stands in a line, or the number 0
-            in a one-based file; names file and line.
+        ValueError: If something else than links stands in a line, the number 0 in a
+            one-based file, or a word that its sentence does not have, or there are not
+            as many lines as sentence pairs; names file and line.
     """
     first = int(one_based)
-    alignments = []
+    alignments: list[GoldAlignment] = []
     for number, line in enumerate(lines, start=1):
         sure, possible = set(), set()
         for field in _fields(line):
@@ -51,10 +64,19 @@ def read_pharaoh(
                     f"{_excerpt(field)}; mend the line, or say whether words count "
                     "from 0 or 1."
                 )
+            if lengths is not None and number <= len(lengths):
+                _require_within(link, lengths[number - 1], field, origin, number)
             possible.add(link)
             if match[2] == "-":
                 sure.add(link)
         alignments.append(GoldAlignment(frozenset(sure), frozenset(possible)))
+    if lengths is not None and len(alignments) != len(lengths):
+        raise ValueError(
+            f"{origin} has {len(alignments)} lines for {len(lengths)} sentence pairs; "
+            "give one line of links for each pair, an empty one if there are none."
+        )
+    if not one_based:
+        _warn_of_counts_from_one(alignments, origin)
     return alignments
 
 
@@ -86,7 +108,11 @@ def format_pharaoh(
 
 
 def read_naacl(
-    lines: Iterable[str], origin: str, *, num_sentences: int
+    lines: Iterable[str],
+    origin: str,
+    *,
+    num_sentences: int,
+    lengths: Lengths | None = None,
 ) -> list[GoldAlignment]:
     """Reads one link a line: ``sentence source target [S|P] [confidence]``.
 
@@ -101,14 +127,16 @@ def read_naacl(
         lines: The lines of the file.
         origin: Names the file in messages.
         num_sentences: How many sentence pairs there are.
+        lengths: Of the sentence pairs, which links must not leave; None checks
+            nothing.
 
     Returns:
         The alignments of sentences 1 to ``num_sentences``, words counted from 0; a
         sentence that the file does not mention has no links.
 
     Raises:
-        ValueError: If a line is something else, or its sentence is not between 1 and
-            ``num_sentences``; names file and line.
+        ValueError: If a line is something else, its sentence is not between 1 and
+            ``num_sentences``, or that sentence has no such word; names file and line.
     """
     sure: list[set[tuple[int, int]]] = [set() for _ in range(num_sentences)]
     possible: list[set[tuple[int, int]]] = [set() for _ in range(num_sentences)]
@@ -132,6 +160,8 @@ def read_naacl(
         link = int(match["source"]) - 1, int(match["target"]) - 1
         if min(link) < 0:
             continue
+        if lengths is not None:
+            _require_within(link, lengths[sentence], text, origin, number)
         possible[sentence].add(link)
         if match["kind"] != "P":
             sure[sentence].add(link)
@@ -139,6 +169,28 @@ def read_naacl(
         GoldAlignment(frozenset(of_sure), frozenset(of_possible))
         for of_sure, of_possible in zip(sure, possible, strict=True)
     ]
+
+
+def _require_within(
+    link: tuple[int, int], length: tuple[int, int], text: str, origin: str, line: int
+) -> None:
+    if link[0] < length[0] and link[1] < length[1]:
+        return
+    raise ValueError(
+        f"{origin}, line {line}: {_excerpt(text)} lies outside of its sentence pair, "
+        f"which has {length[0]} source and {length[1]} target words; give the links of "
+        "these very lines, and say whether their words count from 0 or 1 (--gold-base)."
+    )
+
+
+def _warn_of_counts_from_one(alignments: Iterable[GoldAlignment], origin: str) -> None:
+    links = [link for alignment in alignments for link in alignment.possible]
+    if links and all(min(link) > 0 for link in links):
+        logger.warning(
+            "no link in %s is of word 0; if its words count from 1, say so "
+            "(--gold-base 1), as otherwise all scores are wrong",
+            origin,
+        )
 
 
 def _fields(line: str) -> list[str]:

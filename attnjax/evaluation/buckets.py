@@ -12,6 +12,7 @@ from attnjax.evaluation.lines import (
     present_references,
     reference_sets,
 )
+from attnjax.words import words_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,19 +39,22 @@ def bleu_by_length(
     hypotheses: Sequence[str],
     references: References,
     *,
+    source_language: str,
     target_language: str,
     edges: Sequence[int] = (10, 20, 30, 50),
 ) -> list[LengthBucket]:
     """Corpus BLEU within each range of source lengths.
 
-    A word is what spaces separate, whatever the tokenizer of the model, so that models
-    can be compared. Sentences with an empty source, if there are any, have a range
-    ``0`` of their own: the translation of nothing says nothing about short sentences.
+    Words are those of the source language, see `attnjax.words`, whatever the tokenizer
+    of the model, so that models can be compared. Sentences with an empty source, if
+    there are any, have a range ``0`` of their own: the translation of nothing says
+    nothing about short sentences.
 
     Args:
         sources: Source sentences as plain text.
         hypotheses: The output, one string per source.
         references: One string per source, or several such columns.
+        source_language: Chooses what a word is.
         target_language: Chooses the BLEU tokenizer.
         edges: The longest length of each range but the last, rising.
 
@@ -62,7 +66,7 @@ def bleu_by_length(
     """
     check_lines(sources=sources, hypotheses=hypotheses)
     columns = reference_sets(hypotheses, references)
-    lengths = [len(source.split()) for source in sources]
+    lengths = [len(words_of(source, source_language)) for source in sources]
     lows = [1, *(edge + 1 for edge in edges)]
     highs: list[int | None] = [*edges, None]
     ranges = list(zip(lows, highs, strict=True))

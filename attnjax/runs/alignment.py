@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from attnjax.data.lines import read_lines
 from attnjax.data.parallel import split_words
-from attnjax.data.word_pieces import word_of_pieces
+from attnjax.data.word_pieces import Cutter, word_of_pieces
 from attnjax.evaluation.alignment import (
     AlignmentScores,
     GoldAlignment,
@@ -21,10 +22,12 @@ from attnjax.evaluation.alignment_files import read_pharaoh
 from attnjax.evaluation.attention_readings import (
     AttendedPair,
     Reading,
+    Words,
     best_reading,
     read_alignment,
     reading_weights,
 )
+from attnjax.evaluation.notes import warn_once
 from attnjax.evaluation.symmetrization import (
     SymmetrizationMethod,
     swap_sides,
@@ -33,6 +36,7 @@ from attnjax.evaluation.symmetrization import (
 from attnjax.runs.opening import TrainedRun
 from attnjax.tasks.outputs import Progress, no_progress
 from attnjax.types import Alignment
+from attnjax.words import cut_note, has_spaces, words_of
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +47,7 @@ class AlignedPair(NamedTuple):
     """A sentence pair with its alignment.
 
     Attributes:
-        links: pairs of (source word, target word), from 0, words as spaces part them.
+        links: pairs of (source word, target word), from 0.
         weights: ``[target words, source words]``, what the links were read from.
     """
 
@@ -59,12 +63,14 @@ class KnownPairs(NamedTuple):
         targets: as many target lines.
         gold: their links; empty if none are known.
         origin: where they come from, for messages.
+        words: what the links count.
     """
 
     sources: list[str]
     targets: list[str]
     gold: list[GoldAlignment]
     origin: str
+    words: Words = "language"
 
 
 class Opposite(NamedTuple):
@@ -83,6 +89,7 @@ def attended_pairs(
     run: TrainedRun,
     sources: Sequence[str],
     translations: Sequence[Sequence[int]],
+    words: Words = "language",
     *,
     progress: Progress = no_progress,
 ) -> list[AttendedPair]:
@@ -92,6 +99,7 @@ def attended_pairs(
         run: an opened run; its model must attend to the source.
         sources: source lines.
         translations: token ids of as many translations, ``</s>`` at the end.
+        words: what a word is.
         progress: called with the number of lines of each batch that is done.
 
     Returns:
@@ -103,6 +111,7 @@ def attended_pairs(
     translator = run.translator
     source_tokenizer, target_tokenizer = translator.tokenizers
     end = target_tokenizer.eos_id
+    source_cut, target_cut = (cutter(each, words) for each in run.languages)
     attention = translator.attention(
         run.variables, sources, translations, progress=progress
     )
@@ -114,14 +123,16 @@ def attended_pairs(
                 "source, so it has no alignment; train one that does, such as "
                 "configs/quickstart_rnn.py."
             )
-        words = [token for token in ids if token != end]
+        target_ids = [token for token in ids if token != end]
         source_ids = source_tokenizer.encode(source)
+        source_words = word_of_pieces(source_tokenizer, source_ids, source_cut)
+        target_words = word_of_pieces(target_tokenizer, target_ids, target_cut)
         num_targets, num_sources = next(iter(named.values())).shape[1:]
         pairs.append(
             AttendedPair(
                 named,
-                [*word_of_pieces(source_tokenizer, source_ids), -1][:num_sources],
-                [*word_of_pieces(target_tokenizer, words), -1][:num_targets],
+                [*source_words, -1][:num_sources],
+                [*target_words, -1][:num_targets],
             )
         )
     return pairs
@@ -147,7 +158,8 @@ def choose_reading(
     known = known or validation_pairs(run)
     most = _MOST_VALIDATION_PAIRS if known.gold else 1
     sources, targets = known.sources[:most], known.targets[:most]
-    pairs = attended_pairs(run, sources, run.translator.encode_targets(targets))
+    target_ids = run.translator.encode_targets(targets)
+    pairs = attended_pairs(run, sources, target_ids, known.words)
     if not known.gold:
         last = list(pairs[0].attention)[-1]
         logger.info(
@@ -174,11 +186,14 @@ def validation_pairs(
         split: which set.
 
     Returns:
-        The pairs; ``gold`` is empty where nothing is known.
+        The pairs; ``gold`` is empty where nothing is known, as with a language without
+        spaces: what a corpus knows are links of what spaces part.
     """
     corpus = run.corpus(split)
     sources, targets = list(corpus.source), list(corpus.target)
     gold: list[GoldAlignment] = []
+    if not all(map(has_spaces, run.languages)):
+        return KnownPairs(sources, targets, gold, corpus.origin)
     for source, target, items in zip(
         sources, targets, corpus.alignment or (), strict=corpus.alignment is not None
     ):
@@ -187,28 +202,82 @@ def validation_pairs(
     return KnownPairs(sources, targets, gold, corpus.origin)
 
 
-def known_pairs(source: Path, target: Path, links: Path) -> KnownPairs:
+def known_pairs(
+    source: Path,
+    target: Path,
+    links: Path,
+    *,
+    languages: tuple[str, str],
+    words: Words = "language",
+    one_based: bool = False,
+) -> KnownPairs:
     """Sentence pairs with links from files.
 
     Args:
         source: source lines.
         target: as many target lines.
         links: as many lines in Pharaoh format.
+        languages: codes of source and target.
+        words: what the links count.
+        one_based: whether they count from 1 instead of 0.
 
     Returns:
         The pairs.
 
     Raises:
-        ValueError: numbers of lines differ, or a link is malformed.
+        ValueError: numbers of lines differ, or a link is malformed or leaves its
+            sentence.
     """
-    gold = read_pharaoh(read_lines(links), str(links))
+    known = read_lines(links)
     sources, targets = read_lines(source), read_lines(target)
-    if not len(sources) == len(targets) == len(gold) or not gold:
+    if not len(sources) == len(targets) == len(known) or not known:
         raise ValueError(
             f"{source}, {target} and {links} need equally many lines, at least one; "
-            f"they have {len(sources)}, {len(targets)} and {len(gold)}."
+            f"they have {len(sources)}, {len(targets)} and {len(known)}."
         )
-    return KnownPairs(sources, targets, gold, str(source))
+    lengths = count_words(sources, targets, languages, words)
+    gold = read_pharaoh(known, str(links), one_based=one_based, lengths=lengths)
+    return KnownPairs(sources, targets, gold, str(source), words)
+
+
+def count_words(
+    sources: Sequence[str],
+    targets: Sequence[str],
+    languages: tuple[str, str],
+    words: Words = "language",
+) -> list[tuple[int, int]]:
+    """The numbers of words that links of sentence pairs may be of.
+
+    Args:
+        sources: source lines.
+        targets: as many target lines.
+        languages: codes of source and target.
+        words: what a word is.
+
+    Returns:
+        Numbers of source and target words of each pair.
+    """
+    source_cut, target_cut = (cutter(each, words) for each in languages)
+    return [
+        (len(source_cut(source)), len(target_cut(target)))
+        for source, target in zip(sources, targets, strict=True)
+    ]
+
+
+def cutter(language: str, words: Words) -> Cutter:
+    """What cuts the lines of a language for alignment.
+
+    Args:
+        language: its code.
+        words: what a word is.
+
+    Returns:
+        `split_words` where spaces part the words, or are to; else
+        `attnjax.words.words_of`.
+    """
+    if words == "spaces" or has_spaces(language):
+        return split_words
+    return functools.partial(words_of, language=language)
 
 
 def align(
@@ -232,7 +301,11 @@ def align(
         Links and weights, one for each line; none for a line without words.
     """
     aligned = []
-    for pair in attended_pairs(run, sources, translations, progress=progress):
+    if reading.words == "language":
+        for language in run.languages:
+            warn_once(cut_note(language))
+    words = reading.words
+    for pair in attended_pairs(run, sources, translations, words, progress=progress):
         links = read_alignment(pair, reading)
         aligned.append(AlignedPair(links, reading_weights(pair, reading)))
     return aligned

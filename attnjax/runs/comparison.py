@@ -9,7 +9,7 @@ from typing import Any
 
 from attnjax.data.corpus import load_corpora
 from attnjax.data.text_files import read_lines
-from attnjax.evaluation.bleu import corpus_scores
+from attnjax.evaluation.bleu import corpus_scores, tokenizer_note
 from attnjax.evaluation.panel import bleu_panel
 from attnjax.evaluation.significance import compare_systems, confidence_intervals
 from attnjax.experiment import RunFolder, read_config
@@ -41,6 +41,8 @@ def scores_of(
     )
     panel = bleu_panel(hypotheses, references, target_language=target_language)
     report = dataclasses.asdict(scores)
+    note = tokenizer_note(target_language)
+    report["notes"] = [] if note is None else [note]
     report["panel"] = [dataclasses.asdict(score) for score in panel]
     if resamples:
         intervals = confidence_intervals(

@@ -26,12 +26,14 @@ from attnjax.diagnostics.run_page import (
     write_run_page,
 )
 from attnjax.evaluation.buckets import bleu_by_length
+from attnjax.evaluation.notes import warn_once
 from attnjax.runs.comparison import scores_of
 from attnjax.runs.opening import TrainedRun
 from attnjax.tasks.outputs import Translations
 from attnjax.tasks.translation import TranslationTask
 from attnjax.training.metrics_log import read_metrics
 from attnjax.training.storage import replace_text, written
+from attnjax.words import cut_note, word_cut, words_of
 
 logger = logging.getLogger(__name__)
 
@@ -101,14 +103,21 @@ def _report(
 ) -> dict[str, Any]:
     language = run.languages[1]
     scores = scores_of(translations.texts, [corpus.target], target_language=language)
+    note = cut_note(run.languages[0])
+    if note is not None:
+        warn_once(note)
+        scores["notes"].append(note)
     buckets = bleu_by_length(
-        corpus.source, translations.texts, corpus.target, target_language=language
+        *(corpus.source, translations.texts, corpus.target),
+        source_language=run.languages[0],
+        target_language=language,
     )
     return {
         "split": split,
         "step": run.step,
         "lines": len(corpus),
         **scores,
+        "source_words_cut_by": word_cut(run.languages[0]),
         "bleu_by_source_words": [dataclasses.asdict(bucket) for bucket in buckets],
         "decoding": dataclasses.asdict(run.translator.config),
         "tokens_per_second": round(translations.num_tokens / translations.seconds, 1),
@@ -139,7 +148,8 @@ def _examples(
     chosen = [
         number
         for number, source in enumerate(corpus.source)
-        if fewest <= len(source.split()) <= most and translations.ids[number]
+        if fewest <= len(words_of(source, run.languages[0])) <= most
+        and translations.ids[number]
     ][:count]
     sources = [corpus.source[number] for number in chosen]
     ids = [translations.ids[number] for number in chosen]

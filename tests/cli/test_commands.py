@@ -131,6 +131,50 @@ def test_links_stay_within_their_lines(call, tmp_path):
     assert np.load(soft)["line_1"].shape == (3, 2)
 
 
+def test_links_may_count_from_one_but_not_beyond_their_sentence(call, tmp_path):
+    source, target, gold = (tmp_path / name for name in ("s", "t", "g"))
+    source.write_bytes(encoded(["drei Tage", "Juni"]))
+    target.write_bytes(encoded(["three days", "June"]))
+    judge = [source, target, "--threshold", "0.01", "--gold", gold]
+    gold.write_bytes(encoded(["1-1 2-2", "1-1"]))
+    code, rows, err = call("align", *judge, "--gold-base", "1")
+    assert code == 0
+    assert "recall 1.0000" in err
+    assert rows == ["0-0 0-1 1-0 1-1", "0-0"]
+    code, rows, err = call("align", *judge)
+    assert code == 1
+    assert f"{gold}, line 1: '2-2' lies outside" in err
+    choose = [source, target, "--validation", source, target, gold]
+    assert call("align", *choose, "--gold-base", "1")[0] == 0
+    code, _, err = call("align", *choose)
+    assert code == 1
+    assert f"{gold}, line 1" in err
+
+
+def test_japanese_is_cut_into_words_and_what_is_missing_is_said(run, call, tmp_path):
+    folder = tmp_path / "ja"
+    shutil.copytree(run, folder)
+    config = folder / "config.json"
+    text = config.read_text().replace(
+        '"target_language": "en"', '"target_language": "ja"'
+    )
+    config.write_text(text)
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(encoded(["drei Tage"]))
+    target.write_bytes(encoded(["三 日間、眠る。"]))
+    for words, count in (("language", 5), ("spaces", 2)):
+        options = ["--words", words, "--threshold", "1e-6"]
+        code, rows, _ = call("align", source, target, *options, workdir=folder)
+        (links,) = read_pharaoh(rows, "output")
+        assert code == 0
+        assert {word for _, word in links.sure} == set(range(count))
+    assert call("evaluate", "--pictures", "0", workdir=folder)[0] == 0
+    report = json.loads((folder / "evaluation" / "test.json").read_text())
+    assert "tok:char" in report["bleu_signature"]
+    assert any("sacrebleu[ja]" in note for note in report["notes"])
+    assert report["source_words_cut_by"] == "spaces"
+
+
 def test_links_are_judged_in_both_formats_and_may_be_many(call, tmp_path):
     source, target, gold = (tmp_path / name for name in ("s", "t", "g"))
     source.write_bytes(encoded(["drei Tage"]))

@@ -1,16 +1,21 @@
 """The word of each token: pieces of a word, joined, are the word."""
 
+import functools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnjax.config import TokenizerConfig
 from attnjax.data.parallel import ParallelCorpus, split_words
+from attnjax.data.symbol_tokenizers import SymbolTokenizer
 from attnjax.data.tokenizers import train_tokenizers
 from attnjax.data.word_pieces import word_of_pieces
+from attnjax.words import words_of
 
 TEXT = ["the small dog sleeps", "ein großer Baum", "practice makes  perfect"] * 7
 CORPUS = ParallelCorpus(TEXT, TEXT, "proverbs")
+JAPANESE = ["犬が寝る。", "私は日本語を学ぶ。"] * 7
 HOSTILE = [
     *("a b", " a", "a ", "  a   b  ", "", " ", "   ", "übung", "日本語 🤗", "🤗 🤗"),
     *("a\u00a0b", "a\u3000b c", "\t x", "a\0b \0", "\u2028", "x\x85 y", "\r z"),
@@ -135,3 +140,32 @@ def test_words_are_those_of_the_normalised_text():
 def test_the_mark_of_a_space_in_the_text_separates(tokenizers):
     tokenizer = tokenizers["bpe"]
     assert joined_words(tokenizer, tokenizer.encode("dog▁small")) == ["dog", "small"]
+
+
+@settings(max_examples=100)
+@given(text=HOSTILE_TEXT)
+def test_another_cut_gives_its_words(tokenizers, text):
+    cut = functools.partial(words_of, language="ja", cut="characters")
+    tokenizer = tokenizers["bpe"]
+    ids = tokenizer.encode(text)
+    found = word_of_pieces(tokenizer, ids, cut)
+    assert max(found, default=-1) < len(cut(tokenizer.decode(ids)))
+    in_words = [word for word in found if word >= 0]
+    assert in_words == sorted(in_words)
+    characters = ["\ufffd" if c not in "smal dog" else c for c in text]
+    symbols = SymbolTokenizer("char", "smal dog")
+    found = word_of_pieces(symbols, symbols.encode(text), cut)
+    assert {*found} - {-1} == set(range(len(cut("".join(characters)))))
+
+
+def test_words_of_a_language_without_spaces():
+    corpus = ParallelCorpus(JAPANESE, JAPANESE, "proverbs")
+    tokenizer = train_tokenizers(corpus, TokenizerConfig(vocab_size=300)).source
+    cut = functools.partial(words_of, language="ja")
+    ids = tokenizer.encode("私は寝る。猫")  # 猫 in bytes
+    assert cut(tokenizer.decode(ids)) == ("私", "は", "寝る", "。", "猫")
+    found = word_of_pieces(tokenizer, ids, cut)
+    assert tokenizer.pieces(ids)[-3:] == ["<0xE7>", "<0x8C>", "<0xAB>"]
+    assert found[-3:] == [4, 4, 4]
+    assert found[-4] in (2, 3)
+    assert word_of_pieces(tokenizer, ids)[1:] == [0] * (len(ids) - 1)

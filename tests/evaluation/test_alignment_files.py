@@ -120,3 +120,31 @@ def test_naacl_lines_that_are_none_are_refused_with_file_and_line(bad):
 def test_naacl_sentences_beyond_the_corpus_are_refused(sentence):
     with pytest.raises(ValueError, match=f"line 1: .* from 1 to 2, got {sentence}"):
         read_naacl([f"{sentence} 1 1 S"], "test.wa", num_sentences=2)
+
+
+@pytest.mark.parametrize(
+    ("line", "one_based"), [("0-0 3-0", False), ("0?2", False), ("4-1", True)]
+)
+def test_links_outside_of_their_sentence_are_refused_with_file_and_line(
+    line, one_based
+):
+    lengths = [(9, 9), (3, 2)]
+    with pytest.raises(
+        ValueError, match=r"^t\.align, line 2: .* 3 source and 2 target"
+    ):
+        read_pharaoh(["1-1", line], "t.align", one_based=one_based, lengths=lengths)
+    with pytest.raises(ValueError, match=r"^t\.wa, line 3: '2 1 3 P' lies outside"):
+        read_naacl(
+            ["2 1 1", "1 9 9", "2 1 3 P"], "t.wa", num_sentences=2, lengths=lengths
+        )
+    assert len(read_pharaoh(["8-8", "2-1"], "t.align", lengths=lengths)) == 2
+    with pytest.raises(ValueError, match="t.align has 1 lines for 2 sentence pairs"):
+        read_pharaoh(["1-1"], "t.align", lengths=lengths)
+
+
+def test_a_file_that_seems_to_count_from_one_is_said_to(caplog):
+    read_pharaoh(["1-1 2-2", "", "1?3"], "gold", one_based=True)
+    read_pharaoh(["1-1 2-2", "0-1"], "gold")
+    assert caplog.text == ""
+    read_pharaoh(["1-1 2-2", "", "1?3"], "gold")
+    assert "--gold-base 1" in caplog.text

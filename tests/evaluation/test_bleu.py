@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from attnjax.evaluation import bleu
-from attnjax.evaluation.bleu import bleu_tokenizer, corpus_scores
+from attnjax.evaluation.bleu import bleu_tokenizer, corpus_scores, tokenizer_note
 
 GOLDEN = json.loads(
     (Path(__file__).parents[1] / "golden" / "sacrebleu.json").read_text("utf-8")
@@ -133,6 +133,19 @@ def test_the_target_language_chooses_the_tokenizer(
 ):
     monkeypatch.setattr(bleu, "_installed", lambda *modules: mecab)
     assert bleu_tokenizer(language) == expected
+    note = tokenizer_note(language)
+    if language[:2] in ("ja", "jp", "ko") and not mecab:
+        assert f"the tokenizer {expected}," in note
+        assert "pip install 'sacrebleu[" in note
+    else:
+        assert note is None
+
+
+def test_a_fallback_is_said_once(monkeypatch, caplog):
+    monkeypatch.setattr(bleu, "_installed", lambda *modules: False)
+    for _ in range(2):
+        corpus_scores(["犬"], ["犬"], target_language="ja_TEST")
+    assert caplog.text.count("MeCab is not installed") == 1
 
 
 @pytest.mark.parametrize(
