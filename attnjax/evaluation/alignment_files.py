@@ -117,11 +117,10 @@ def read_naacl(
     """Reads one link a line: ``sentence source target [S|P] [confidence]``.
 
     The format of the shared task of Mihalcea and Pedersen 2003. Sentences and words
-    count from 1, leading zeros do not matter, and the lines may come in any order. A
-    link without ``S`` or ``P`` is sure, and so is one that is given as both. Word 0 is
-    the empty word: such a line says that a word has no partner, and adds no link. The
-    confidence is read and not used. Empty lines and lines that begin with ``#`` are
-    skipped.
+    count from 1, and the lines may come in any order. A link without ``S`` or ``P`` is
+    sure, and so is one that is given as both. Word 0 is the empty word: such a line
+    adds no link. The confidence is not used. Empty lines and those that begin with
+    ``#`` are skipped.
 
     Args:
         lines: The lines of the file.
@@ -131,8 +130,7 @@ def read_naacl(
             nothing.
 
     Returns:
-        The alignments of sentences 1 to ``num_sentences``, words counted from 0; a
-        sentence that the file does not mention has no links.
+        The alignments of sentences 1 to ``num_sentences``, words counted from 0.
 
     Raises:
         ValueError: If a line is something else, its sentence is not between 1 and
