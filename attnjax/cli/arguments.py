@@ -216,8 +216,11 @@ def _align(commands: argparse._SubParsersAction) -> None:
         help="of the known links (default: pharaoh)",
     )
     _add_run_options(parser, _FORCING)
-    needs = {"symmetrize": ("reverse",), "gold_format": ("gold",)}
-    needs["gold_base"] = "gold", "validation"
+    needs = {
+        "symmetrize": ["reverse"],
+        "gold_format": ["gold"],
+        "gold_base": ["gold", "validation"],
+    }
     parser.set_defaults(function=using.align, needs=needs)
 
 
