@@ -142,7 +142,9 @@ def _translate(commands: argparse._SubParsersAction) -> None:
         "file", nargs="?", type=Path, help="text to translate; standard input if none"
     )
     parser.add_argument(
-        "--prefixes", type=Path, help="file of what each translation begins with"
+        "--prefixes",
+        type=Path,
+        help="file of what each translation begins with, to the letter; a line each",
     )
     parser.add_argument(
         "--scores", action="store_true", help="print score and log-probability"

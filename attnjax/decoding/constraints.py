@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +12,28 @@ from attnjax.decoding.hypotheses import SpecialTokens
 from attnjax.types import Array
 
 
+class Spelling(NamedTuple):
+    """A text that each row's output must spell behind its prefix, with any tokens.
+
+    Attributes:
+        states: ``[B, R]`` int32: which row of ``allowed`` rules the next token when so
+            many bytes of the text are written; 0 from its end on, and in the last
+            column.
+        allowed: ``[N, C]`` bool, the tokens that may come in each state.
+        sizes: ``[C]`` int32, bytes that each token adds to the text.
+    """
+
+    states: Array
+    allowed: Array
+    sizes: Array
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Constraints:
     """Which tokens a search may choose next.
 
     A constraint forbids tokens and leaves the probabilities of the others alone, see
-    `attnjax.decoding.continuations`. A prefix wins over the other constraints.
+    `attnjax.decoding.continuations`. A forced beginning wins over the others.
 
     Attributes:
         min_tokens: the fewest tokens of an output, ``</s>`` included.
@@ -24,11 +41,13 @@ class Constraints:
             allows all.
         prefix: ``[B, P]`` int32, the tokens that each row's output begins with, filled
             up with ``<pad>`` on the right; None forces none.
+        spelling: the text that follows the prefix; None forces none.
     """
 
     min_tokens: int = 0
     no_repeat_ngram: int = 0
     prefix: Array | None = None
+    spelling: Spelling | None = None
 
     def __post_init__(self) -> None:
         for name in ("min_tokens", "no_repeat_ngram"):
@@ -51,7 +70,8 @@ class Constraints:
         Returns:
             ``[N, C]``, or None where nothing is ever forbidden.
         """
-        if not (self.min_tokens or self.no_repeat_ngram or self.prefix is not None):
+        forced = self.prefix is not None or self.spelling is not None
+        if not (self.min_tokens or self.no_repeat_ngram or forced):
             return None
         choosable_nc = jnp.asarray(logits, jnp.float32)
         if self.min_tokens:
@@ -61,6 +81,13 @@ class Constraints:
         if self.no_repeat_ngram:
             choosable_nc = _without_repeats(
                 choosable_nc, tokens, position, self.no_repeat_ngram
+            )
+        if self.spelling is not None:
+            starts_b = jnp.zeros(len(self.spelling.states), jnp.int32)
+            if self.prefix is not None:
+                starts_b = jnp.sum(jnp.asarray(self.prefix) != special.pad_id, axis=1)
+            choosable_nc = _spelled(
+                (logits, choosable_nc), self.spelling, jnp.asarray(tokens), starts_b
             )
         if self.prefix is not None:
             choosable_nc = _forced(
@@ -105,3 +132,32 @@ def _forced(
     is_the_token_nc = jnp.arange(logits.shape[-1])[None, :] == forced_n1
     only_nc = jnp.where(is_the_token_nc, jnp.asarray(logits, jnp.float32), -jnp.inf)
     return jnp.where(is_forced_n1, only_nc, choosable)
+
+
+def _spelled(
+    either: tuple[Array, Array], spelling: Spelling, tokens: Array, starts: Array
+) -> jax.Array:
+    """Leaves only tokens that spell the text, in rows that have not written it all.
+
+    Args:
+        either: the logits ``[N, C]``, and those of them that may be chosen elsewhere.
+        spelling: what to spell.
+        tokens: ``[N, L]`` the outputs so far, filled up with ``<pad>``.
+        starts: ``[B]`` tokens of each row that come before the text.
+
+    Returns:
+        ``[N, C]``.
+    """
+    logits, choosable = either
+    states_br, allowed_uc, sizes_c = map(jnp.asarray, spelling)
+    beams = tokens.shape[0] // states_br.shape[0]
+    starts_n1 = jnp.repeat(starts, beams)[:, None]
+    behind_nl = jnp.arange(tokens.shape[1])[None, :] >= starts_n1
+    written_n1 = jnp.sum(jnp.where(behind_nl, sizes_c[tokens], 0), 1, keepdims=True)
+    places_n1 = jnp.minimum(written_n1, states_br.shape[1] - 1)
+    states_nr = jnp.repeat(states_br, beams, axis=0)
+    state_n1 = jnp.take_along_axis(states_nr, places_n1, axis=1)
+    only_nc = jnp.where(
+        allowed_uc[state_n1[:, 0]], jnp.asarray(logits, jnp.float32), -jnp.inf
+    )
+    return jnp.where(state_n1 > 0, only_nc, choosable)

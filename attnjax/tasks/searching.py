@@ -11,7 +11,7 @@ from flax import linen as nn
 from attnjax.config import DecodingConfig
 from attnjax.decoding.beam import BeamSettings, beam_search
 from attnjax.decoding.beams import repeat_for_beams
-from attnjax.decoding.constraints import Constraints
+from attnjax.decoding.constraints import Constraints, Spelling
 from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
 from attnjax.decoding.sampling import SamplingSettings, sample_outputs
 from attnjax.decoding.tracing import (
@@ -28,13 +28,16 @@ class SearchInputs(NamedTuple):
 
     Attributes:
         source: the source sentences; a row of a lone ``</s>`` is filler.
-        prefix: ``[B, P]`` int32 beginnings of the outputs, padded with ``<pad>``.
         seeds: ``[B]`` uint32 of the draws of each row.
+        prefix: ``[B, P]`` int32 beginnings of the outputs, padded with ``<pad>``; None
+            if none is forced.
+        spelling: the texts that follow; None if none is forced.
     """
 
     source: Tokens
-    prefix: Array
     seeds: Array
+    prefix: Array | None = None
+    spelling: Spelling | None = None
 
 
 def search_batch(
@@ -63,8 +66,9 @@ def search_batch(
     Raises:
         ValueError: if attention is needed of a model that forms no weights.
     """
-    source, prefix = inputs.source, inputs.prefix
-    max_tokens = source.ids.shape[1] + config.max_extra_tokens + prefix.shape[1]
+    source = inputs.source
+    forced_bp = _forced_tokens(inputs, special)
+    max_tokens = source.ids.shape[1] + config.max_extra_tokens + forced_bp.shape[1]
     encoded = model.apply(variables, source, train=False, method="encode")
     constants, state = model.apply(variables, encoded, max_tokens, method="begin")
     repeated = repeat_for_beams(constants, _num_outputs(config))
@@ -73,7 +77,7 @@ def search_batch(
         step = traced_step(lambda *given: _look(model, variables, repeated, *given))
     else:
         step = _plain_step(model, variables, repeated)
-    given = step, state, _limits(inputs, config, special)
+    given = step, state, _limits(inputs, config, jnp.sum(forced_bp, axis=-1))
     rules: dict[str, Any] = {"special": special, "constraints": _rules(inputs, config)}
     if config.method == "beam":
         settings = _beam_settings(config, with_attention)
@@ -94,8 +98,19 @@ def _rules(inputs: SearchInputs, config: DecodingConfig) -> Constraints:
     return Constraints(
         min_tokens=config.min_tokens,
         no_repeat_ngram=config.no_repeat_ngram,
-        prefix=inputs.prefix if inputs.prefix.shape[1] else None,
+        prefix=inputs.prefix,
+        spelling=inputs.spelling,
     )
+
+
+def _forced_tokens(inputs: SearchInputs, special: SpecialTokens) -> jax.Array:
+    """``[B, P + R]`` bool, where a row's output is not free; at most a token a byte."""
+    forced = [jnp.zeros((len(inputs.seeds), 0), bool)]
+    if inputs.prefix is not None:
+        forced.append(jnp.asarray(inputs.prefix) != special.pad_id)
+    if inputs.spelling is not None:
+        forced.append(jnp.asarray(inputs.spelling.states) > 0)
+    return jnp.concatenate(forced, axis=1)
 
 
 def _sampling_settings(
@@ -112,10 +127,9 @@ def _sampling_settings(
 
 
 def _limits(
-    inputs: SearchInputs, config: DecodingConfig, special: SpecialTokens
+    inputs: SearchInputs, config: DecodingConfig, num_forced: jax.Array
 ) -> jax.Array:
     num_tokens = jnp.sum(inputs.source.valid, axis=-1)
-    num_forced = jnp.sum(inputs.prefix != special.pad_id, axis=-1)
     most = num_tokens + config.max_extra_tokens + num_forced
     # A filler row is a lone </s>: of limit 0, it keeps no other row waiting.
     return jnp.where(num_tokens > 1, most, 0)

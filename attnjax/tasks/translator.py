@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import logging
 import time
 import zlib
@@ -14,14 +15,11 @@ import numpy as np
 from flax import linen as nn
 
 from attnjax.config import DecodingConfig
-from attnjax.data.batching import (
-    evaluation_batches,
-    lay_out_prefixes,
-    padded_length,
-    pair_batches,
-)
+from attnjax.data.batching import evaluation_batches, pair_batches
+from attnjax.data.beginnings import BeginningSpeller
 from attnjax.data.parallel import is_blank
 from attnjax.data.tokenizers import TokenizerPair
+from attnjax.decoding.constraints import Spelling
 from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
 from attnjax.evaluation.minimum_risk import expected_utilities
 from attnjax.tasks.compiled import compiled
@@ -35,7 +33,7 @@ from attnjax.tasks.outputs import (
 )
 from attnjax.tasks.searching import SearchInputs, search_batch
 from attnjax.training.sharding import Layout
-from attnjax.types import Tokens, Variables
+from attnjax.types import Variables
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +106,8 @@ class Translator:
         Args:
             variables: of the model.
             lines: source sentences.
-            prefixes: what each translation begins with, as many as lines; None forces
-                nothing.
+            prefixes: what each translation begins with to the letter, as many as
+                lines, also within a word; None forces nothing.
             with_attention: whether hypotheses carry their attention.
             progress: called with the number of lines of each batch that is done.
 
@@ -121,7 +119,7 @@ class Translator:
         """
         start = time.perf_counter()
         sources, num_cut = self._encode(lines)
-        forced = self._encode_prefixes(prefixes, len(lines))
+        _require_as_many(prefixes, lines)
         filled = [number for number, source in enumerate(sources) if source]
         n_best: list[list[Hypothesis]] = [[Hypothesis()] for _ in lines]
         progress(len(lines) - len(filled))
@@ -132,11 +130,13 @@ class Translator:
         )
         for indices, source in batches:
             numbers = [filled[index] for index in indices]
-            inputs = _search_inputs(
+            inputs = SearchInputs(
                 source,
-                [sources[number] for number in numbers],
-                [forced[number] for number in numbers],
+                _seeds([sources[number] for number in numbers], len(source.ids)),
             )
+            if prefixes is not None:
+                forced = [prefixes[number] for number in numbers]
+                inputs = self._begun(inputs, forced)
             found: Hypotheses = self._search(
                 variables, inputs, with_attention=with_attention
             )
@@ -309,29 +309,31 @@ class Translator:
             )
         return [source[:limit] for source in sources], len(too_long)
 
-    def _encode_prefixes(
-        self, prefixes: Sequence[str] | None, num_lines: int
-    ) -> list[list[int]]:
-        if prefixes is None:
-            return [[] for _ in range(num_lines)]
-        if len(prefixes) != num_lines:
-            raise ValueError(
-                f"each line needs one prefix (an empty one forces nothing), got "
-                f"{len(prefixes)} prefixes for {num_lines} lines."
-            )
-        return self.tokenizers.target.encode_many(prefixes)
+    def _begun(self, inputs: SearchInputs, texts: Sequence[str]) -> SearchInputs:
+        """Inputs whose outputs begin with given texts."""
+        beginnings = self._speller.lay_out(texts, len(inputs.seeds))
+        if beginnings is None:
+            return inputs
+        ids, *spelling = beginnings
+        return inputs._replace(prefix=ids, spelling=Spelling(*spelling))
+
+    @functools.cached_property
+    def _speller(self) -> BeginningSpeller:
+        return BeginningSpeller(self.tokenizers.target)
 
 
-def _search_inputs(
-    source: Tokens, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]]
-) -> SearchInputs:
-    """The sources of a batch with what else their rows need."""
-    rows = source.ids.shape[0]
-    longest = max(map(len, prefixes), default=0)
-    length = padded_length(longest) if longest else 0
+def _require_as_many(prefixes: Sequence[str] | None, lines: Sequence[str]) -> None:
+    if prefixes is not None and len(prefixes) != len(lines):
+        raise ValueError(
+            f"each line needs one prefix (an empty one forces nothing), got "
+            f"{len(prefixes)} prefixes for {len(lines)} lines."
+        )
+
+
+def _seeds(sources: Sequence[Sequence[int]], rows: int) -> np.ndarray:
+    """Of the sentences and not of their places: their draws depend on nothing else."""
     seeds = np.zeros(rows, np.uint32)
-    # Of the sentence and not of its place, so that its draws depend on nothing else.
     seeds[: len(sources)] = [
         zlib.crc32(np.asarray(ids, np.int32).tobytes()) for ids in sources
     ]
-    return SearchInputs(source, lay_out_prefixes(prefixes, rows, length), seeds)
+    return seeds

@@ -257,7 +257,6 @@ def test_rows_of_filler_stay_empty():
         random_variables(model),
         SearchInputs(
             Tokens(ids, np.array([[1, 1, 1, 1], [1, 0, 0, 0]], bool)),
-            np.zeros((2, 0), np.int32),
             np.zeros(2, np.uint32),
         ),
     )
