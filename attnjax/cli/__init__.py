@@ -7,13 +7,13 @@ ended by a closed terminal, by Ctrl-C and by SIGTERM (training has saved its sta
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 
 from attnjax.cli.arguments import run
 from attnjax.cli.configs import read_experiment
 from attnjax.cli.lost_peer import LOST_PEER, LostPeerError
+from attnjax.cli.noise import silence_libraries
 from attnjax.terminal import INTERRUPTED, run_command, tell, use_plain_log
 
 __all__ = ["INTERRUPTED", "main", "read_experiment"]
@@ -34,10 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     use_plain_log()
-    for noisy in ("jax", "orbax", "grain", "sacrebleu", "matplotlib"):
-        logging.getLogger(noisy).setLevel(logging.ERROR)
-    # Orbax also prints the traceback of whatever it raises.
-    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    silence_libraries()
     try:
         return run(arguments)
     except LostPeerError as error:

@@ -189,7 +189,7 @@ def _draw(
             title=f"{split} line {example.number + 1}: {name}",
         )
         pictures.append(path)
-    if run.folder.metrics.exists():
+    if read_metrics(run.folder.path):  # none, where it ended before the first
         curve = run.folder.pictures / "learning_curve.png"
         plot_learning_curve(run.folder.metrics, curve, score=TranslationTask.score)
         pictures.append(curve)

@@ -42,8 +42,7 @@ def has_checkpoint(folder: Path) -> bool:
     Returns:
         True also if all of them were damaged since.
     """
-    steps = [path for path in folder.glob("*") if path.name.isdecimal()]
-    return any(map(has_all_parts, steps))
+    return any(map(has_all_parts, _step_folders(folder)))
 
 
 def require_plain_json(folder: Path) -> None:
@@ -56,7 +55,7 @@ def require_plain_json(folder: Path) -> None:
         ValueError: a file is too large, too deep, or no JSON.
     """
     for path in folder.rglob("*"):
-        if path.name in _JSON_FILES or path.parent.name == "array_metadatas":
+        if path.name in _JSON_FILES or path.name.startswith("process_"):
             read_json(path)
 
 
@@ -69,17 +68,20 @@ def clear_incomplete(folder: Path, kept: Callable[[list[int]], set[int]]) -> Non
         folder: of all steps; it need not exist.
         kept: from the steps there are to those that stay.
     """
-    steps = [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
-    staying = kept(sorted(steps))
-    for path in sorted(folder.glob("*")):
-        if path.is_dir() and TEMPORARY in path.name:
-            _remove(path, "never completed (the run ended while saving)")
-        elif path.name.isdecimal():
-            whole = has_all_parts(path)
-            if int(path.name) not in staying and not (whole and has_its_files(path)):
-                _remove(path, "being removed when the run ended")
-            elif not whole:
-                set_aside(path, "incomplete")
+    for path in folder.glob(f"*{TEMPORARY}*/"):
+        _remove(path, "never completed (the run ended while saving)")
+    steps = _step_folders(folder)
+    staying = kept(sorted(int(path.name) for path in steps))
+    for path in steps:
+        whole = has_all_parts(path)
+        if int(path.name) not in staying and not (whole and has_its_files(path)):
+            _remove(path, "being removed when the run ended")
+        elif not whole:
+            set_aside(path, "incomplete")
+
+
+def _step_folders(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.glob("*/")) if path.name.isdecimal()]
 
 
 def _remove(path: Path, why: str) -> None:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,6 +33,8 @@ _PIECE_BYTES = 1 << 18  # read at once: stays in the processor's cache
 _SMALL_BYTES = (
     1 << 20
 )  # names, shapes and places of arrays; verified before any is used
+# What Orbax looks for by name, there or not; it meets no other file by chance.
+_LOOKED_FOR = re.compile(r"(.*/)?(_[^/]*|metadata|manifest\.[^/]*|process_[^/]*)")
 _SEAL = "sha256"
 _THREADS = min(8, os.cpu_count() or 1)
 
@@ -135,7 +138,8 @@ def verified(folder: Path, *, name: str | None = None) -> Iterator[None]:
     verified before the body begins. The large ones are verified at the same time, as
     both take long; the body's result counts only if nothing is raised at its end.
 
-    A checkpoint from before there were manifests is let through with a warning.
+    A file that was not saved with it, such as a file manager's, is passed over with a
+    warning. So is a checkpoint from before there were manifests.
 
     Args:
         folder: of the checkpoint.
@@ -146,7 +150,7 @@ def verified(folder: Path, *, name: str | None = None) -> Iterator[None]:
 
     Raises:
         DamagedCheckpointError: a file is missing, is not as it was saved, or was not
-            there.
+            there and would be read.
     """
     recorded = _recorded(folder, name)
     if recorded is None:
@@ -157,7 +161,11 @@ def verified(folder: Path, *, name: str | None = None) -> Iterator[None]:
         )
         yield
         return
-    _require_same_files(folder, recorded)
+    if strays := _require_same_files(folder, recorded):
+        logger.warning(
+            "%s holds what was not saved with it, such as %s; that is left unread",
+            *(folder, strays[0]),
+        )
     small = [file for file, (size, _) in recorded.items() if size <= _SMALL_BYTES]
     large = [file for file, (size, _) in recorded.items() if size > _SMALL_BYTES]
     pool = ThreadPoolExecutor(_THREADS)
@@ -203,7 +211,8 @@ def _require_digests(
             raise _damaged(folder, f"{file} does not have the digest it was saved with")
 
 
-def _require_same_files(folder: Path, recorded: Mapping[str, _Recorded]) -> None:
+def _require_same_files(folder: Path, recorded: Mapping[str, _Recorded]) -> list[str]:
+    """Refuses other files than were saved; returns those that nothing will read."""
     sizes = _files(folder)
     for file, (size, _) in recorded.items():
         if file not in sizes:
@@ -212,9 +221,11 @@ def _require_same_files(folder: Path, recorded: Mapping[str, _Recorded]) -> None
             raise _damaged(
                 folder, f"{file} has {sizes[file]:,} bytes, but was saved with {size:,}"
             )
-    for file in sizes:
-        if file not in recorded:
+    strays = [file for file in sizes if file not in recorded]
+    for file in strays:
+        if _LOOKED_FOR.fullmatch(file):
             raise _damaged(folder, f"{file} was not saved with it")
+    return strays
 
 
 def _recorded(folder: Path, name: str | None) -> dict[str, _Recorded] | None:

@@ -188,7 +188,9 @@ def test_links_are_judged_in_both_formats_and_may_be_many(call, tmp_path):
     assert "precision 0.5000, recall 1.0000, 4 links" in err
 
 
-def test_any_layer_is_drawn_in_both_formats(call, run):
+def test_any_layer_is_drawn_also_of_a_run_without_a_log(call, run):
+    log = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text("")  # as of one that ended before it logged
     options = ["--pictures", "1", "--format", "svg", "--layer"]
     code, _, err = call("evaluate", *options, "decoder/cross", "--split", "valid")
     assert code == 0
@@ -197,6 +199,7 @@ def test_any_layer_is_drawn_in_both_formats(call, run):
     code, _, err = call("evaluate", *options, "decoder/layer_7/cross")
     assert code == 1
     assert "the model has decoder/cross" in err
+    (run / "metrics.jsonl").write_text(log)
 
 
 def test_validation_files_choose_the_reading(call, tmp_path, caplog):

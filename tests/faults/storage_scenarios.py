@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from attnjax.cli.noise import silence_libraries
 from attnjax.training import commit
 from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.storage import StorageError
@@ -97,6 +98,18 @@ def full_at_the_end(folder, policy):
     checkpoints.save(2, state(LARGE), {})
     with caught(errors):
         checkpoints.wait()
+    with caught(errors):
+        checkpoints.close()
+    return outcome(folder, errors)
+
+
+def full_for_many_arrays(folder, policy):
+    """Those under way when the first one fails would print a traceback each."""
+    mount(folder)
+    errors = []
+    checkpoints = begun(folder, policy)
+    many = {f"kernel_{n}": np.arange(20_000, dtype=np.float32) + n for n in range(40)}
+    checkpoints.save(2, many, {})
     with caught(errors):
         checkpoints.close()
     return outcome(folder, errors)
@@ -209,7 +222,7 @@ def too_large_a_file(folder, policy):
 def main():
     base = Path(sys.argv[1])
     logging.getLogger("attnjax").addHandler(Listener())
-    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    silence_libraries()
     for name in sys.argv[2:]:
         for policy in ("stop", "continue"):
             logged.clear()

@@ -20,7 +20,8 @@ GOLDEN = Path(__file__).parents[1] / "golden/checkpoint_v0.1"
 SCRIPT = Path(__file__).with_name("storage_scenarios.py")
 IN_NAMESPACE = ["unshare", "--map-root-user", "--mount"]
 MOUNTING = [
-    *("full", "full_at_the_end", "full_for_a_score", "full_for_an_average"),
+    *("full", "full_at_the_end", "full_for_many_arrays", "full_for_a_score"),
+    "full_for_an_average",
     *("read_only", "read_only_from_the_start"),
 ]
 OTHERS = ["deleted", "deleted_while_saving", "too_large_a_file"]
@@ -38,6 +39,7 @@ def run_scenarios(folder, names, prefix=()):
         env={**os.environ, "XLA_FLAGS": ""},
     )
     assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
     results = [json.loads(line) for line in done.stdout.splitlines()]
     return {(result["name"], result["policy"]): result for result in results}
 
@@ -97,6 +99,14 @@ def test_a_last_save_that_failed_is_not_swallowed(mounted, policy):
     when_told = {"stop": [True, False], "continue": [False, True]}[policy]
     assert [error is not None for error in found["errors"]] == when_told
     message = next(filter(None, found["errors"]))
+    assert is_sentence(message, "the checkpoint of step 2", "No space left on device")
+    assert found["restored"] == [1, True]
+
+
+@both
+def test_of_many_arrays_that_do_not_fit_there_is_one_sentence(mounted, policy):
+    found = mounted["full_for_many_arrays", policy]
+    (message,) = found["errors"]
     assert is_sentence(message, "the checkpoint of step 2", "No space left on device")
     assert found["restored"] == [1, True]
 

@@ -193,6 +193,20 @@ def test_a_half_written_step_is_skipped_with_a_message(saved, caplog):
     assert "never completed" in caplog.text
 
 
+def test_files_of_others_keep_nobody_from_anything(saved):
+    """File managers and backup programs leave theirs in every folder, disks too."""
+    for folder in [saved, *saved.rglob("*/")]:
+        (folder / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
+        (folder / "notes (1).txt").write_text("mine")
+    (saved / "9").write_text("no folder")
+    (saved / "lost+found").mkdir()
+    with Checkpoints(saved, 2) as checkpoints:
+        assert checkpoints.resume(tree()).step == 3
+        checkpoints.save(4, tree(4.0), {})
+        assert checkpoints.steps() == [3, 4]
+    assert (saved / "9").read_text() == "no folder"
+
+
 def before_manifests(step_folder):
     """Makes of a checkpoint what it was in versions that wrote no manifest."""
     (step_folder / "manifest.json").unlink()

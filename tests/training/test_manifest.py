@@ -106,10 +106,20 @@ def test_a_lost_file_is_found(folder, name):
     assert f"7 is damaged: {name} is missing" in damage(folder)
 
 
-@pytest.mark.parametrize("name", ["more", "sub/deep/more", "manifest.json.new"])
-def test_a_file_that_was_not_there_is_found(folder, name):
+@pytest.mark.parametrize(
+    "name", ["_sharding", "sub/metadata", "sub/process_1 (copy)", "sub/manifest.ocdbt"]
+)
+def test_a_file_that_was_not_there_and_would_be_read_is_found(folder, name):
     (folder / name).write_bytes(b"")
     assert f"{name} was not saved with it" in damage(folder)
+
+
+@pytest.mark.parametrize("name", [".DS_Store", "sub/deep/notes (1).txt"])
+def test_a_file_that_nobody_reads_is_passed_over_and_told(folder, caplog, name):
+    (folder / name).write_bytes(b"junk")
+    assert damage(folder) is None
+    (message,) = caplog.messages
+    assert f"7 holds what was not saved with it, such as {name};" in message
 
 
 @pytest.mark.parametrize("name", ["a", "manifest.json", "sub", "more", "."])
