@@ -7,6 +7,7 @@ Nothing else in the package knows all of these. A run lives in one folder:
 ``tokenizer/``        the trained tokenizers
 ``checkpoints/``      the latest and the best states
 ``averaged/``         averages of checkpoints, from ``attnjax average``
+``readings.json``     which attention is read as word alignment, chosen once
 ``metrics.jsonl``     one line per log point and validation
 ``anomaly_7.json``    what was wrong with step 7, if something was
 ``lock.json``         who writes to the folder, while somebody does

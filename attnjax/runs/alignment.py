@@ -33,6 +33,7 @@ from attnjax.evaluation.symmetrization import (
     swap_sides,
     symmetrize,
 )
+from attnjax.runs.kept_readings import ChosenReading, KeptReadings, reading_key
 from attnjax.runs.opening import TrainedRun
 from attnjax.tasks.outputs import Progress, no_progress
 from attnjax.types import Alignment
@@ -71,6 +72,12 @@ class KnownPairs(NamedTuple):
     gold: list[GoldAlignment]
     origin: str
     words: Words = "language"
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """All of it, as values that print alike whenever they are equal."""
+        links = [(sorted(each.sure), sorted(each.possible)) for each in self.gold]
+        return self.sources, self.targets, links, self.origin, self.words
 
 
 class Opposite(NamedTuple):
@@ -143,6 +150,9 @@ def choose_reading(
 ) -> tuple[Reading, AlignmentScores | None]:
     """The layer, head and shift whose links are nearest to known ones.
 
+    The choice is kept in the run folder and made once, see
+    `attnjax.runs.kept_readings`.
+
     Args:
         run: an opened run.
         known: sentence pairs with known links; None takes the validation set of the
@@ -155,25 +165,36 @@ def choose_reading(
     Raises:
         ValueError: the model forms no attention weights over its source.
     """
-    known = known or validation_pairs(run)
+    key = reading_key(run, known and known.facts)
+    kept = KeptReadings(run)
+    chosen = kept.find(key)
+    if chosen is None:
+        chosen = _choose(run, known or validation_pairs(run))
+        kept.keep(key, chosen)
+    logger.info("%s", chosen.reason)
+    return chosen.reading, chosen.scores
+
+
+def _choose(run: TrainedRun, known: KnownPairs) -> ChosenReading:
     most = _MOST_VALIDATION_PAIRS if known.gold else 1
     sources, targets = known.sources[:most], known.targets[:most]
     target_ids = run.translator.encode_targets(targets)
     pairs = attended_pairs(run, sources, target_ids, known.words)
     if not known.gold:
         last = list(pairs[0].attention)[-1]
-        logger.info(
-            "no links are known for %s, so the last layer's attention is read; give "
-            "--validation SOURCE TARGET LINKS to choose layer and head by them",
-            known.origin,
+        reason = (
+            f"no links are known for {known.origin}, so the last layer's attention is "
+            "read; give --validation SOURCE TARGET LINKS to choose layer and head by "
+            "them"
         )
-        return Reading(name=last, head=None, shifted=False), None
+        reading = Reading(name=last, head=None, shifted=False)
+        return ChosenReading(reading, None, reason)
     reading, scores = best_reading(pairs, known.gold[:most])
-    logger.info(
-        "reading chosen on %d pairs of %s: %s (AER %.3f)",
-        *(len(pairs), known.origin, reading.describe(), scores.aer),
+    reason = (
+        f"reading chosen on {len(pairs)} pairs of {known.origin}: "
+        f"{reading.describe()} (AER {scores.aer:.3f})"
     )
-    return reading, scores
+    return ChosenReading(reading, scores, reason)
 
 
 def validation_pairs(

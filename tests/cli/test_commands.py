@@ -15,6 +15,7 @@ import pytest
 from attnjax import config_json
 from attnjax.cli import main
 from attnjax.evaluation.alignment_files import read_pharaoh
+from attnjax.evaluation.attention_readings import best_reading
 from attnjax.experiment import train
 from attnjax.runs.translation import TranslatedLine
 from attnjax.tasks.outputs import Hypothesis
@@ -216,6 +217,46 @@ def test_validation_files_choose_the_reading(call, tmp_path, caplog):
     code, _, err = call("align", target, target, *validation)
     assert code == 1
     assert "they have 2, 1 and 1" in err
+
+
+def test_the_reading_is_chosen_once(call, run, tmp_path, monkeypatch, caplog):
+    source, target, gold = (tmp_path / name for name in ("s", "t", "g"))
+    source.write_bytes(encoded(["drei Tage"]))
+    target.write_bytes(encoded(["three days"]))
+    gold.write_bytes(encoded(["0-0 1-1"]))
+    kept = run / "readings.json"
+    chosen = []
+
+    def counted(*given):
+        chosen.append(given)
+        return best_reading(*given)
+
+    monkeypatch.setattr("attnjax.runs.alignment.best_reading", counted)
+
+    def choices(*options):
+        """How many readings a call chooses, and that it says which and finds links."""
+        before = len(chosen)
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            code, rows, _ = call("align", source, target, *options)
+        assert (code, len(rows)) == (0, 1)
+        assert "reading chosen on" in caplog.text
+        return len(chosen) - before
+
+    kept.unlink(missing_ok=True)
+    assert [choices(), choices()] == [1, 0]
+    assert [choices("--checkpoint", "2") for _ in range(2)] == [1, 0]
+    validation = ["--validation", source, target, gold]
+    assert [choices(*validation) for _ in range(2)] == [1, 0]
+    gold.write_bytes(encoded(["1-1"]))
+    assert [choices(*validation), choices(), choices("--checkpoint", "2")] == [1, 0, 0]
+    content = kept.read_bytes()
+    kept.write_bytes(content.replace(b"decoder/cross", b"decoder/crass"))
+    assert [choices(), choices()] == [1, 0]
+    kept.unlink()
+    kept.mkdir()  # where nothing can be written
+    assert [choices(), choices()] == [1, 1]
+    kept.rmdir()
 
 
 def test_both_directions_are_joined(call, run, tmp_path):
