@@ -38,6 +38,7 @@ _SEARCH_HELP = {
 # What forced decoding reads of the search settings, and what its scores read besides.
 _FORCING = ("max_source_tokens", "tokens_per_batch")
 _SCORING = (*RANKING, *_FORCING)
+_SEARCHING_ONE = tuple(name for name in _SEARCH_HELP if name != "n_best")
 
 
 def run(arguments: list[str]) -> int:
@@ -97,8 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--config")
     train.add_argument("--dry-run", action="store_true")
     add_launch_options(train)
-    for add in (_evaluate, _translate, _score, _align, _compare, _average, _list):
+    for add in (_evaluate, _translate, _score, _align, _draw, _compare, _average):
         add(commands)
+    _list(commands)
     bench = commands.add_parser("bench", help="measure time and memory")
     what = bench.add_subparsers(dest="what", required=True, metavar="WHAT")
     what.add_parser(
@@ -118,14 +120,13 @@ def _evaluate(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--pictures", type=int, default=3, help="sentences whose attention is drawn"
     )
-    parser.add_argument(
-        "--layer", help="whose attention is drawn, such as decoder/layer_0/cross"
-    )
+    _add_picture_options(parser)
     parser.add_argument(
         "--format", choices=["png", "svg"], help="of the pictures (default: png)"
     )
-    _add_run_options(parser)
-    needs = {"layer": ("pictures",), "format": ("pictures",)}
+    _add_run_options(parser, _SEARCHING_ONE)
+    drawing = ("layer", "head", "whole_words", "format")
+    needs = dict.fromkeys(drawing, ("pictures",))
     parser.set_defaults(function=using.evaluate, needs=needs)
 
 
@@ -226,6 +227,28 @@ def _align(commands: argparse._SubParsersAction) -> None:
     parser.set_defaults(function=using.align, needs=needs)
 
 
+def _draw(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "draw",
+        help="draw where the model looks in a sentence",
+        description="Draws the attention of one layer, a panel for each head, while "
+        "the model reads a sentence and writes its translation.",
+    )
+    parser.add_argument("sentence", help="one source sentence")
+    parser.add_argument(
+        "--target", help="translation to read (default: the model's own)"
+    )
+    _add_picture_options(parser)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("attention.png"),
+        help="file to write, .png or .svg (default: %(default)s)",
+    )
+    _add_run_options(parser, _SEARCHING_ONE)
+    parser.set_defaults(function=using.draw)
+
+
 def _compare(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser(
         "compare",
@@ -270,6 +293,32 @@ def _list(commands: argparse._SubParsersAction) -> None:
         "--markdown", action="store_true", help="as the page docs/mechanisms.md"
     )
     parser.set_defaults(function=listing.mechanisms)
+
+
+def _add_picture_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--layer",
+        help="attention to draw, such as encoder/layer_0/self (default: the last "
+        "layer's over the source)",
+    )
+    parser.add_argument(
+        "--head",
+        type=_head,
+        metavar="{NUMBER,mean}",
+        help="head to draw, from 0, or their mean (default: all)",
+    )
+    parser.add_argument(
+        "--whole-words",
+        action="store_true",
+        default=None,
+        help="draw words in place of subwords",
+    )
+
+
+def _head(text: str) -> int | str:
+    if text != "mean" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a head is a number or mean, got {text!r}")
+    return text if text == "mean" else int(text)
 
 
 def _add_pair(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,11 @@ def evaluate(options: argparse.Namespace) -> int:
     from attnjax.runs.evaluation import evaluate as library
 
     heatmaps = Heatmaps(
-        count=options.pictures, layer=options.layer, format=options.format or "png"
+        count=options.pictures,
+        layer=options.layer,
+        head=options.head,
+        whole_words=bool(options.whole_words),
+        format=options.format or "png",
     )
     report, files = library(run, options.split, heatmaps)
     print(json.dumps(report, ensure_ascii=False), flush=True)
@@ -134,6 +138,22 @@ def align(options: argparse.Namespace) -> int:
         tell(f"wrote {options.soft}")
     if options.gold is not None:
         _print_error_rate(found, _read_gold(options, lengths))
+    return 0
+
+
+def draw(options: argparse.Namespace) -> int:
+    """Draws the attention of a sentence; its translation goes to stdout."""
+    run = _open(options)
+    drawn = run.draw(
+        options.sentence,
+        options.output,
+        target=options.target,
+        layer=options.layer,
+        head=options.head,
+        whole_words=bool(options.whole_words),
+    )
+    print(drawn.target)
+    print(f"wrote {options.output}", file=sys.stderr)
     return 0
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import textwrap
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,8 +17,8 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from attnjax.diagnostics.attention_map import AttentionMap
 from attnjax.diagnostics.fonts import fonts_for
-from attnjax.types import Array
 
 _INK = "#24292f"
 _MUTED = "#6b7280"
@@ -25,64 +28,87 @@ _WEIGHTS = LinearSegmentedColormap.from_list(
 _CELL_INCHES = 0.24
 _LONGEST_SIDE_INCHES = 40.0
 _COLUMNS = 4  # panels beside each other, one for each head
+_CHARACTER_INCHES = 0.085  # of the heading
+_FEWEST_CHARACTERS = 40  # in a line of it
 _SUFFIXES = (".png", ".svg")
 
 
 def plot_attention(
-    weights: Array,
-    source_pieces: Sequence[str],
-    target_pieces: Sequence[str],
+    attention: AttentionMap,
     path: Path,
     title: str = "",
+    sentences: Sequence[str] = (),
 ) -> None:
-    """Draws where each target token looked, as a picture.
+    """Draws where each query looked, as a picture.
 
-    One cell per pair of tokens, the source along the top, the target down the side;
-    with heads, one panel each in one common colour scale, which runs from 0 to the
+    One cell per pair of tokens, the keys along the top, the queries down the side; with
+    several heads, one panel each in one common colour scale, which runs from 0 to the
     largest weight. The picture grows with the sentences, so that tokens stay legible.
 
     Args:
-        weights: ``[T, S]`` or ``[H, T, S]``.
-        source_pieces: S tokens as text.
-        target_pieces: T tokens as text.
-        path: The file to write, ``.png`` or ``.svg`` (where text stays text); its
-            folder is made.
+        attention: Weights and texts.
+        path: The file to write, ``.png`` or ``.svg`` (where text stays text, whatever
+            fonts are installed here); its folder is made.
         title: A line above the picture.
+        sentences: Texts below the title, such as the source and its translation, each
+            from a line of its own on.
 
     Raises:
-        ValueError: If the weights do not fit the tokens, there are no tokens, or the
-            name ends otherwise.
+        ValueError: If the name ends otherwise.
     """
-    if path.suffix.lower() not in _SUFFIXES:
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
         raise ValueError(
             f"a picture of attention is a PNG or an SVG, got the name {path}; let it "
             f"end in one of {_SUFFIXES}."
         )
-    weights_hts = np.asarray(weights, np.float32)
-    weights_hts = weights_hts[None] if weights_hts.ndim == 2 else weights_hts
-    expected = (len(target_pieces), len(source_pieces))
-    if weights_hts.ndim != 3 or weights_hts.shape[1:] != expected or not all(expected):
-        raise ValueError(
-            f"weights must be [T, S] or [H, T, S] with T, S = {expected} tokens, at "
-            f"least one each; got shape {np.shape(weights)}."
-        )
-    families, texts = fonts_for([*source_pieces, *target_pieces, title])
-    source_texts, target_texts = texts[: expected[1]], texts[expected[1] : -1]
-    figure, panels = _panels(weights_hts.shape, source_texts, target_texts)
+    families, texts = fonts_for(
+        [*attention.keys, *attention.queries, *attention.heads, title, *sentences],
+        is_svg=suffix == ".svg",
+    )
+    rest = iter(texts)
+    keys, queries, heads = (
+        list(itertools.islice(rest, len(part)))
+        for part in (attention.keys, attention.queries, attention.heads)
+    )
+    weights_hts = np.asarray(attention.weights, np.float32)
+    figure, panels = _panels(weights_hts.shape, keys, queries)
     largest = float(np.nanmax(weights_hts, initial=0.0))
     shades = Normalize(0.0, largest or 1.0)
     for head, axes in enumerate(panels):
         _draw_cells(axes, weights_hts[head], shades)
-        _label_rows(axes, target_texts if head % _COLUMNS == 0 else [], families)
-        _label_columns(axes, source_texts if head < _COLUMNS else [], families)
-        if len(panels) > 1:
-            axes.set_xlabel(f"head {head + 1}", color=_MUTED, fontsize=9, labelpad=5)
-    if texts[-1]:
-        figure.suptitle(
-            texts[-1], color=_INK, fontsize=12, fontfamily=families, parse_math=False
-        )
+        _label_rows(axes, queries if head % _COLUMNS == 0 else [], families)
+        _label_columns(axes, keys if head < _COLUMNS else [], families)
+        _name_head(axes, heads[head], families)
+        if head % _COLUMNS == 0:
+            label = f"{attention.query_axis} (queries)"
+            axes.set_ylabel(label, color=_MUTED, fontsize=10)
+    figure.supxlabel(f"{attention.key_axis} (keys)", color=_MUTED, fontsize=10)
+    _write_heading(figure, list(rest), families)
     _draw_scale(figure, panels, shades)
     _save(figure, path)
+
+
+def _name_head(axes: Axes, name: str, families: Sequence[str]) -> None:
+    axes.set_xlabel(name, labelpad=5)
+    axes.xaxis.label.set(color=_MUTED, fontsize=9, fontfamily=list(families))
+    axes.xaxis.label.set_parse_math(False)
+
+
+def _write_heading(
+    figure: Figure, texts: Sequence[str], families: Sequence[str]
+) -> None:
+    """The title and the sentences, in lines as long as the figure is wide."""
+    most = max(_FEWEST_CHARACTERS, int(figure.get_figwidth() / _CHARACTER_INCHES))
+    lines = [line for text in texts for line in textwrap.wrap(text, most)]
+    if lines:
+        figure.suptitle(
+            "\n".join(lines),
+            color=_INK,
+            fontsize=11,
+            fontfamily=families,
+            parse_math=False,
+        )
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -90,7 +116,12 @@ def _save(figure: Figure, path: Path) -> None:
     suffix = path.suffix.lower()
     # Without a date and with fixed names, the same weights give the same file.
     metadata = {"Date": None} if suffix == ".svg" else None
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "attnjax"}):
+    with (
+        rc_context({"svg.fonttype": "none", "svg.hashsalt": "attnjax"}),
+        warnings.catch_warnings(),
+    ):
+        # Only measures are made with the fonts that are here; the viewer has its own.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure.savefig(
             path,
             format=suffix[1:],
@@ -101,17 +132,17 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 def _panels(
-    shape: tuple[int, ...], source_texts: Sequence[str], target_texts: Sequence[str]
+    shape: tuple[int, ...], keys: Sequence[str], queries: Sequence[str]
 ) -> tuple[Figure, list[Axes]]:
     """A figure sized by its cells and labels, with one panel for each head."""
-    heads, num_targets, num_sources = shape
+    heads, num_queries, num_keys = shape
     columns = min(heads, _COLUMNS)
     rows = -(-heads // columns)
     label_inches = 0.09
-    width = columns * (num_sources * _CELL_INCHES + 0.3) + 1.0
-    width += label_inches * max(map(len, target_texts))
-    height = rows * (num_targets * _CELL_INCHES + 0.4) + 0.8
-    height += label_inches * max(map(len, source_texts))
+    width = columns * (num_keys * _CELL_INCHES + 0.3) + 1.0
+    width += label_inches * max(map(len, queries))
+    height = rows * (num_queries * _CELL_INCHES + 0.4) + 0.8
+    height += label_inches * max(map(len, keys))
     shrink = min(1.0, _LONGEST_SIDE_INCHES / max(width, height))
     figure = Figure(
         figsize=(width * shrink, height * shrink),
@@ -125,10 +156,10 @@ def _panels(
 
 
 def _draw_cells(axes: Axes, weights: np.ndarray, shades: Normalize) -> None:
-    num_targets, num_sources = weights.shape
+    num_queries, num_keys = weights.shape
     axes.pcolormesh(
-        np.arange(num_sources + 1) - 0.5,
-        np.arange(num_targets + 1) - 0.5,
+        np.arange(num_keys + 1) - 0.5,
+        np.arange(num_queries + 1) - 0.5,
         weights,
         cmap=_WEIGHTS,
         norm=shades,

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from attnjax.diagnostics.attention_map import AttentionMap
 from attnjax.diagnostics.learning_curve import COST, Series, learning_curves
-from attnjax.types import Array
 
 _SCRIPTS = ("elements.js", "charts.js", "attention.js", "sections.js", "main.js")
 _THOUSANDTHS = 1000  # weights are kept to three digits
@@ -42,18 +42,15 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionExample:
-    """What a model attended to while it wrote one sentence.
+    """What a model attended to while it read and wrote one sentence.
 
     Attributes:
-        source: S tokens as text.
-        target: T tokens as text.
-        layers: Name to weights ``[H, T, S]``, each between 0 and 1; the last one is
-            shown first.
+        sentence: The source, by which a reader finds it.
+        layers: Name to weights, each between 0 and 1; the last one is shown first.
     """
 
-    source: Sequence[str]
-    target: Sequence[str]
-    layers: Mapping[str, Array]
+    sentence: str
+    layers: Mapping[str, AttentionMap]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +94,7 @@ def write_run_page(path: Path, page: RunPage) -> None:
         page: What to show.
 
     Raises:
-        ValueError: If weights do not fit their tokens or are not between 0 and 1.
+        ValueError: If weights are not between 0 and 1, or a sentence has none.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(run_page_html(page), encoding="utf-8", newline="\n")
@@ -113,7 +110,7 @@ def run_page_html(page: RunPage) -> str:
         An HTML document.
 
     Raises:
-        ValueError: If weights do not fit their tokens or are not between 0 and 1.
+        ValueError: If weights are not between 0 and 1, or a sentence has none.
     """
     style = _page_file("style.css")
     script = "\n".join(map(_page_file, _SCRIPTS))
@@ -196,29 +193,28 @@ def _curves(curves: Mapping[str, Series]) -> dict[str, Any]:
 
 
 def _attention(number: int, example: AttentionExample) -> dict[str, Any]:
-    source, target = list(example.source), list(example.target)
     layers = []
-    for name, weights in example.layers.items():
-        weights_hts = np.asarray(weights, np.float32)
-        expected = (len(target), len(source))
-        if (
-            weights_hts.ndim != 3
-            or weights_hts.shape[1:] != expected
-            or not all(weights_hts.shape)
-        ):
-            raise ValueError(
-                f"weights must be [H, T, S] with T, S = {expected} tokens, at least "
-                f"one each; sentence {number}, {name} has shape {weights_hts.shape}."
-            )
+    for name, shown in example.layers.items():
+        weights_hts = np.asarray(shown.weights, np.float32)
         thousandths_hts = np.rint(weights_hts * _THOUSANDTHS)
         if not np.all((thousandths_hts >= 0) & (thousandths_hts <= _THOUSANDTHS)):
             raise ValueError(
                 f"attention weights lie between 0 and 1; those of sentence {number}, "
                 f"{name} reach from {np.min(weights_hts)} to {np.max(weights_hts)}."
             )
-        layers.append({"name": name, "weights": thousandths_hts.astype(int).tolist()})
+        layers.append(
+            {
+                "name": name,
+                "queries": list(shown.queries),
+                "keys": list(shown.keys),
+                "query_axis": shown.query_axis,
+                "key_axis": shown.key_axis,
+                "heads": list(shown.heads),
+                "weights": thousandths_hts.astype(int).tolist(),
+            }
+        )
     if not layers:
         raise ValueError(
             f"sentence {number} has no attention weights; leave it out of the page."
         )
-    return {"source": source, "target": target, "layers": layers}
+    return {"sentence": example.sentence, "layers": layers}

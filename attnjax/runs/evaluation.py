@@ -13,11 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from attnjax.data.parallel import ParallelCorpus
-from attnjax.data.vocabulary import printable_ids
-from attnjax.diagnostics.attention_plot import plot_attention
+from attnjax.diagnostics.attention_map import Head
 from attnjax.diagnostics.learning_curve import plot_learning_curve
 from attnjax.diagnostics.run_page import (
     AttentionExample,
@@ -28,6 +25,7 @@ from attnjax.diagnostics.run_page import (
 from attnjax.evaluation.buckets import bleu_by_length
 from attnjax.evaluation.notes import warn_once
 from attnjax.runs.comparison import scores_of
+from attnjax.runs.drawing import AttendedSentence, attended_sentences, draw_sentence
 from attnjax.runs.opening import TrainedRun
 from attnjax.tasks.outputs import Translations
 from attnjax.tasks.translation import TranslationTask
@@ -47,13 +45,17 @@ class Heatmaps:
 
     Attributes:
         count: sentences, the first of a legible length.
-        layer: name of the weights, such as ``decoder/layer_0/cross``; None means those
-            of the last layer. All heads are drawn.
+        layer: name of the weights, such as ``decoder/layer_0/cross`` or
+            ``encoder/layer_0/self``; None means the last layer's over the source.
+        head: its number, from 0, or "mean"; None draws all heads.
+        whole_words: whether subwords are merged to words.
         format: of the files.
     """
 
     count: int = 3
     layer: str | None = None
+    head: Head | None = None
+    whole_words: bool = False
     format: Literal["png", "svg"] = "png"
 
 
@@ -87,7 +89,7 @@ def evaluate(
     folder = run.folder.evaluation
     hypotheses = folder / f"{split}.{run.languages[1]}"
     report_file = folder / f"{split}.json"
-    examples = _examples(run, corpus, translations, heatmaps.count)
+    examples = _examples(run, corpus, translations, heatmaps)
     with written("the evaluation", run.folder.path):
         folder.mkdir(parents=True, exist_ok=True)
         replace_text(hypotheses, _as_lines(translations.texts))
@@ -135,13 +137,14 @@ class _Example(NamedTuple):
     """A line whose attention is shown."""
 
     number: int
-    source: list[str]
-    target: list[str]
-    attention: dict[str, np.ndarray]
+    sentence: AttendedSentence
 
 
 def _examples(
-    run: TrainedRun, corpus: ParallelCorpus, translations: Translations, count: int
+    run: TrainedRun,
+    corpus: ParallelCorpus,
+    translations: Translations,
+    heatmaps: Heatmaps,
 ) -> list[_Example]:
     """The first lines of a legible length; none if the model does not attend."""
     fewest, most = _PICTURE_WORDS
@@ -150,23 +153,14 @@ def _examples(
         for number, source in enumerate(corpus.source)
         if fewest <= len(words_of(source, run.languages[0])) <= most
         and translations.ids[number]
-    ][:count]
+    ][: heatmaps.count]
     sources = [corpus.source[number] for number in chosen]
     ids = [translations.ids[number] for number in chosen]
-    source_tokenizer, target_tokenizer = run.translator.tokenizers
+    found = attended_sentences(run, sources, ids, whole_words=heatmaps.whole_words)
     return [
-        _Example(
-            number,
-            [*source_tokenizer.pieces(source_tokenizer.encode(source)), "</s>"],
-            [*target_tokenizer.pieces(printable_ids(line_ids)), "</s>"],
-            attention,
-        )
-        for number, source, line_ids, attention in zip(
-            *(chosen, sources, ids),
-            run.translator.attention(run.variables, sources, ids),
-            strict=True,
-        )
-        if attention
+        _Example(number, sentence)
+        for number, sentence in zip(chosen, found, strict=True)
+        if sentence.layers
     ]
 
 
@@ -175,18 +169,15 @@ def _draw(
 ) -> list[Path]:
     """Heatmaps of one layer, and the learning curve."""
     pictures = []
-    for example in examples:
-        name = heatmaps.layer or list(example.attention)[-1]
-        if name not in example.attention:
-            raise ValueError(
-                f"no attention weights are called {name!r}; the model has "
-                f"{', '.join(example.attention)}."
-            )
-        file = f"{split}_{example.number + 1}.{heatmaps.format}"
+    for number, sentence in examples:
+        file = f"{split}_{number + 1}.{heatmaps.format}"
         path = run.folder.pictures / file
-        plot_attention(
-            *(example.attention[name], example.source, example.target, path),
-            title=f"{split} line {example.number + 1}: {name}",
+        draw_sentence(
+            sentence,
+            path,
+            layer=heatmaps.layer,
+            head=heatmaps.head,
+            title=f"{split} line {number + 1}",
         )
         pictures.append(path)
     if read_metrics(run.folder.path):  # none, where it ended before the first
@@ -214,10 +205,8 @@ def _write_page(
             for source, output, reference in itertools.islice(texts, _SAMPLES)
         ],
         attention=[
-            AttentionExample(
-                source=example.source, target=example.target, layers=example.attention
-            )
-            for example in examples
+            AttentionExample(sentence=sentence.source, layers=sentence.layers)
+            for _, sentence in examples
         ],
         main_score=TranslationTask.score,
         languages=run.languages,

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 from flax import linen as nn
@@ -16,6 +16,7 @@ from attnjax.data.corpus import ParallelCorpus, load_corpora
 from attnjax.data.tokenizers import TokenizerPair, load_tokenizers
 from attnjax.experiment import RunFolder, build_model, build_task, read_config
 from attnjax.models.ensemble import Ensemble, ensemble_variables
+from attnjax.tasks.outputs import ForcedScore, Translations
 from attnjax.tasks.translator import Translator
 from attnjax.training import state as training_state
 from attnjax.training.checkpoints import Checkpoints
@@ -23,6 +24,12 @@ from attnjax.training.optimizers import make_optimizer
 from attnjax.training.state import TrainState
 from attnjax.training.stored_averages import load_average
 from attnjax.types import Task, Variables
+
+if TYPE_CHECKING:
+    from attnjax.diagnostics.attention_map import Head
+    from attnjax.evaluation.attention_readings import Reading
+    from attnjax.runs.alignment import AlignedPair
+    from attnjax.runs.drawing import AttendedSentence
 
 AVERAGED = "averaged"
 
@@ -48,6 +55,112 @@ class TrainedRun:
     variables: Variables
     step: int
 
+    def translate(
+        self, lines: Sequence[str], *, prefixes: Sequence[str] | None = None
+    ) -> Translations:
+        """Translates lines; what opened the run says how, see `open_run`.
+
+        Args:
+            lines: source sentences.
+            prefixes: what each translation begins with; None forces nothing.
+
+        Returns:
+            As many translations as lines: ``texts``, and ``n_best`` with scores.
+
+        Raises:
+            ValueError: if lines and prefixes are not equally many.
+        """
+        return self.translator.translate(self.variables, lines, prefixes=prefixes)
+
+    def score(self, lines: Sequence[str], targets: Sequence[str]) -> list[ForcedScore]:
+        """Finds how probable given translations are.
+
+        Args:
+            lines: source sentences.
+            targets: as many translations.
+
+        Returns:
+            For each, log-probabilities and the score that search would rank it by.
+
+        Raises:
+            ValueError: if lines and translations are not equally many.
+        """
+        ids = self._encoded(lines, targets)
+        return self.translator.score(self.variables, lines, ids)
+
+    def align(
+        self,
+        lines: Sequence[str],
+        targets: Sequence[str],
+        reading: Reading | None = None,
+    ) -> list[AlignedPair]:
+        """Links the words of given translations.
+
+        Args:
+            lines: source sentences.
+            targets: as many translations.
+            reading: which attention to read; None takes the one that
+                `attnjax.runs.alignment.choose_reading` finds on the validation set.
+
+        Returns:
+            For each, links (source word, target word) from 0, and their weights.
+
+        Raises:
+            ValueError: if lines and translations are not equally many, or the model
+                forms no attention weights over its source.
+        """
+        from attnjax.runs.alignment import align, choose_reading  # they open runs too
+
+        ids = self._encoded(lines, targets)
+        return align(self, lines, ids, reading or choose_reading(self)[0])
+
+    def draw(
+        self,
+        line: str,
+        path: Path | str,
+        *,
+        target: str | None = None,
+        layer: str | None = None,
+        head: Head | None = None,
+        whole_words: bool = False,
+    ) -> AttendedSentence:
+        """Draws where the model looks in one sentence.
+
+        Args:
+            line: the source sentence.
+            path: the file to write, ``.png`` or ``.svg``.
+            target: its translation; None means the model's own.
+            layer: name of the weights, such as ``encoder/layer_0/self``; None means the
+                last layer's over the source.
+            head: its number, from 0, or "mean"; None draws all heads.
+            whole_words: whether subwords are merged to words.
+
+        Returns:
+            What was drawn, with the attention of all other layers.
+
+        Raises:
+            ValueError: as `attnjax.runs.drawing.draw`.
+        """
+        from attnjax.runs.drawing import draw  # matplotlib takes a moment to load
+
+        return draw(
+            self,
+            line,
+            Path(path),
+            target=target,
+            layer=layer,
+            head=head,
+            whole_words=whole_words,
+        )
+
+    def _encoded(self, lines: Sequence[str], targets: Sequence[str]) -> list[list[int]]:
+        if len(lines) != len(targets):
+            raise ValueError(
+                f"each line needs one translation, got {len(targets)} translations for "
+                f"{len(lines)} lines."
+            )
+        return self.translator.encode_targets(targets)
+
     def corpus(self, split: Literal["train", "valid", "test"]) -> ParallelCorpus:
         """A set that the experiment names."""
         return load_corpora(self.experiment.data)[split]
@@ -60,7 +173,7 @@ class TrainedRun:
 
 
 def open_run(
-    workdir: Path,
+    workdir: Path | str,
     *,
     checkpoint: Checkpoint = "best",
     search: Mapping[str, Any] | None = None,
@@ -81,7 +194,7 @@ def open_run(
             tokenizers are others than the checkpoint was trained with; or the method
             does not read a field of ``search``.
     """
-    folder, experiment, translator = open_untrained(workdir, search=search)
+    folder, experiment, translator = open_untrained(Path(workdir), search=search)
     variables, step = _weights(folder, experiment, translator, checkpoint)
     return TrainedRun(
         folder=folder,

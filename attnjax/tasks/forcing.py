@@ -10,7 +10,7 @@ from flax import linen as nn
 from attnjax.config import DecodingConfig
 from attnjax.decoding.ranking import coverage_penalty, length_penalty
 from attnjax.training.losses import token_losses
-from attnjax.types import Array, Decoded, PairBatch, Variables
+from attnjax.types import Array, Decoded, Encoded, PairBatch, Variables
 
 
 def forced_scores(
@@ -52,7 +52,7 @@ def forced_scores(
 
 def forced_attention(
     model: nn.Module, variables: Variables, batch: PairBatch, num_tokens: Array
-) -> dict[str, Array]:
+) -> dict[str, dict[str, Array]]:
     """Attention over the source while given translations are read.
 
     Args:
@@ -62,10 +62,37 @@ def forced_attention(
         num_tokens: not needed; as `forced_scores` takes it.
 
     Returns:
-        Weights ``[B, H, T, S]`` by name, one for each layer.
+        ``cross``: weights ``[B, H, T, S]`` by name, one for each layer.
     """
     del num_tokens
-    return cross_attention(_forced(model, variables, batch))
+    return {"cross": cross_attention(_forced(model, variables, batch))}
+
+
+def forced_attention_everywhere(
+    model: nn.Module, variables: Variables, batch: PairBatch, num_tokens: Array
+) -> dict[str, dict[str, Array]]:
+    """All attention, also among tokens of one side, while given translations are read.
+
+    Args:
+        model: implements `attnjax.types.Seq2Seq`.
+        variables: of the model.
+        batch: sources and translations.
+        num_tokens: not needed; as `forced_scores` takes it.
+
+    Returns:
+        Weights by name, layer by layer: under ``encoder`` ``[B, H, S, S]``, under
+        ``decoder`` ``[B, H, T, T]``, over its inputs, under ``cross`` ``[B, H, T, S]``.
+    """
+    del num_tokens
+    encoded = model.apply(variables, batch.source, train=False, method="encode")
+    encoded = cast(Encoded, encoded)
+    decoded = cast(
+        Decoded,
+        model.apply(variables, encoded, batch.inputs, train=False, method="decode"),
+    )
+    cross = cross_attention(decoded)
+    among = {name: w for name, w in decoded.attention.items() if name not in cross}
+    return {"encoder": dict(encoded.attention), "decoder": among, "cross": cross}
 
 
 def cross_attention(decoded: Decoded) -> dict[str, Array]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+Side = Literal["source", "target"]
 Progress = Callable[[int], None]
 """Is told how many lines each finished batch had."""
 
@@ -78,6 +80,22 @@ class Translations:
     def num_unfinished(self) -> int:
         """Best translations that reached their length limit."""
         return sum(not hypothesis.finished for hypothesis in self.best)
+
+
+class TokenAttention(NamedTuple):
+    """Where the tokens of a sentence pair look, in one layer.
+
+    Attributes:
+        weights: ``[H, T, S]``, or with as many tokens as the sides have.
+        queries: the side whose tokens look. A token of the target looks from the step
+            that writes it.
+        keys: the side that is looked at. Of the target it is what was written before
+            the step: ``<s>`` and all tokens but the last.
+    """
+
+    weights: np.ndarray
+    queries: Side
+    keys: Side
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,11 @@ import collections
 import dataclasses
 import functools
 import logging
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,11 +25,17 @@ from attnjax.decoding.constraints import Spelling
 from attnjax.decoding.hypotheses import Hypotheses, SpecialTokens
 from attnjax.evaluation.minimum_risk import expected_utilities
 from attnjax.tasks.compiled import compiled
-from attnjax.tasks.forcing import forced_attention, forced_scores
+from attnjax.tasks.forcing import (
+    forced_attention,
+    forced_attention_everywhere,
+    forced_scores,
+)
 from attnjax.tasks.outputs import (
     ForcedScore,
     Hypothesis,
     Progress,
+    Side,
+    TokenAttention,
     Translations,
     no_progress,
 )
@@ -38,6 +46,12 @@ from attnjax.types import Variables
 logger = logging.getLogger(__name__)
 
 _SHOWN_CHARACTERS = 30  # of a line in a message
+# Of the parts of `forced_attention_everywhere`: who looks, and at what.
+_SIDES: dict[str, tuple[Side, Side]] = {
+    "encoder": ("source", "source"),
+    "decoder": ("target", "target"),
+    "cross": ("target", "source"),
+}
 
 
 class Translator:
@@ -88,6 +102,9 @@ class Translator:
         )
         self._score = compiled(forced_scores, model, config, layout=layout)
         self._attend = compiled(forced_attention, model, layout=layout)
+        self._attend_everywhere = compiled(
+            forced_attention_everywhere, model, layout=layout
+        )
 
     def translate(
         self,
@@ -200,25 +217,60 @@ class Translator:
             Per line, the weights by name, ``[H, T, S]`` over the line's own tokens
             (``</s>`` included); empty if the model does not attend.
         """
-        sources, _ = self._encode(lines)
-        attention: list[dict[str, np.ndarray]] = [{} for _ in lines]
+        found = self._attention(self._attend, variables, lines, translations, progress)
+        return [{name: one.weights for name, one in named.items()} for named in found]
 
-        def collect(number: int, row: dict[str, np.ndarray]) -> None:
-            words = self._without_end(translations[number])
-            num_targets, num_sources = len(words) + 1, len(sources[number]) + 1
-            attention[number] = {
-                name: weights[:, :num_targets, :num_sources].copy()
-                for name, weights in row.items()
-            }
+    def attention_everywhere(
+        self,
+        variables: Variables,
+        lines: Sequence[str],
+        translations: Sequence[Sequence[int]],
+    ) -> list[dict[str, TokenAttention]]:
+        """As `attention`, with that among the tokens of each side too.
 
-        for done in self._force(self._attend, variables, lines, translations, collect):
-            progress(done)
-        return attention
+        Args:
+            variables: of the model.
+            lines: source sentences.
+            translations: token ids as in `Hypothesis.ids`.
+
+        Returns:
+            Per line, the attention by name: the encoder's, the decoder's over what it
+            wrote, and last that over the source. Layers that never form weights are
+            left out.
+        """
+        return self._attention(
+            self._attend_everywhere, variables, lines, translations, no_progress
+        )
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of translations given as text, each ending in ``</s>``."""
         target = self.tokenizers.target
         return [[*ids, target.eos_id] for ids in target.encode_many(texts)]
+
+    def _attention(
+        self,
+        function: Callable,
+        variables: Variables,
+        lines: Sequence[str],
+        translations: Sequence[Sequence[int]],
+        progress: Progress,
+    ) -> list[dict[str, TokenAttention]]:
+        """Per line, the weights over its own tokens."""
+        sources, _ = self._encode(lines)
+        attention: list[dict[str, TokenAttention]] = [{} for _ in lines]
+
+        def collect(number: int, row: dict[str, dict[str, np.ndarray]]) -> None:
+            words = self._without_end(translations[number])
+            sizes = {"source": len(sources[number]) + 1, "target": len(words) + 1}
+            for part, (queries, keys) in _SIDES.items():
+                named = row.get(part, {})
+                for name in sorted(named, key=_place):  # compiled code sorts by letters
+                    own = named[name][:, : sizes[queries], : sizes[keys]].copy()
+                    attention[number][name] = TokenAttention(own, queries, keys)
+
+        for done in self._force(function, variables, lines, translations, collect):
+            progress(done)
+        return attention
 
     def _force(
         self,
@@ -226,7 +278,7 @@ class Translator:
         variables: Variables,
         lines: Sequence[str],
         translations: Sequence[Sequence[int]],
-        collect: Callable[[int, dict[str, np.ndarray]], None],
+        collect: Callable[[int, Any], None],
     ) -> Iterator[int]:
         """Calls a compiled function on all pairs; says how many of them are done."""
         sources, _ = self._encode(lines)
@@ -240,7 +292,8 @@ class Translator:
             num_tokens[: len(indices)] = [len(translations[i]) for i in indices]
             result = function(variables, batch, num_tokens)
             for row, number in enumerate(indices):
-                collect(int(number), {name: a[row] for name, a in result.items()})
+                one = jax.tree.map(lambda leaf, row=row: leaf[row], result)
+                collect(int(number), one)
             yield len(indices)
 
     def _hypotheses(self, found: Hypotheses, source_tokens: int) -> list[Hypothesis]:
@@ -328,6 +381,12 @@ def _require_as_many(prefixes: Sequence[str] | None, lines: Sequence[str]) -> No
             f"each line needs one prefix (an empty one forces nothing), got "
             f"{len(prefixes)} prefixes for {len(lines)} lines."
         )
+
+
+def _place(name: str) -> list[tuple[int, str]]:
+    """Sorts names of layers by their numbers: 10 after 2."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
 def _seeds(sources: Sequence[Sequence[int]], rows: int) -> np.ndarray:

@@ -43,6 +43,8 @@ def test_every_command_explains_itself(capsys):
     ("command", "unread"),
     [
         ("translate", set()),
+        ("evaluate", {"n_best"}),
+        ("draw", {"n_best"}),
         ("score", {"beam_size", "n_best", "temperature", "seed"}),
         ("align", {"beam_size", "n_best", "length_penalty", "seed"}),
     ],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from attnjax.diagnostics.attention_map import AttentionMap
 from attnjax.diagnostics.attention_plot import plot_attention
 
 SOURCE = ["▁Ein", "Hund", "$x$", "läuft", "</s>"]
@@ -18,6 +19,12 @@ TARGET = ["▁A", "dog", "</s>"]
 def _weights(*shape):
     weights = np.random.default_rng(0).random(shape)
     return weights / weights.sum(-1, keepdims=True)
+
+
+def _map(weights, keys=SOURCE, queries=TARGET, **named):
+    weights = np.asarray(weights)
+    weights = weights[None] if weights.ndim == 2 else weights
+    return AttentionMap(weights=weights, queries=queries, keys=keys, **named)
 
 
 def _labels(ticks):
@@ -31,7 +38,7 @@ def _mesh(axes):
 def test_cells_and_tokens_are_those_that_were_given(tmp_path, saved_figures):
     weights = _weights(3, 5)
     path = tmp_path / "new" / "picture.png"
-    plot_attention(weights, SOURCE, TARGET, path, "sentence 1")
+    plot_attention(_map(weights), path, "sentence 1", ["Ein Hund", "A $dog$"])
 
     (figure,) = saved_figures
     axes = figure.axes[0]
@@ -40,18 +47,21 @@ def test_cells_and_tokens_are_those_that_were_given(tmp_path, saved_figures):
     assert _labels(axes.get_yticklabels()) == TARGET
     assert axes.get_yticks().tolist() == [0, 1, 2]
     assert axes.yaxis_inverted()
-    assert figure.get_suptitle() == "sentence 1"
+    assert figure.get_suptitle() == "sentence 1\nEin Hund\nA $dog$"
+    assert axes.get_ylabel() == "target (queries)"
+    assert figure.get_supxlabel() == "source (keys)"
+    assert axes.get_xlabel() == ""
     assert axes.collections[0].get_clim() == (0.0, pytest.approx(weights.max()))
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_heads_are_panels_of_one_scale(tmp_path, saved_figures):
     weights = _weights(5, 3, 5)
-    plot_attention(weights, SOURCE, TARGET, tmp_path / "heads.png")
+    plot_attention(_map(weights), tmp_path / "heads.png")
     panels = saved_figures[0].axes[:5]
     for head, axes in enumerate(panels):
         np.testing.assert_allclose(_mesh(axes), weights[head], rtol=1e-6)
-        assert axes.get_xlabel() == f"head {head + 1}"
+        assert axes.get_xlabel() == f"head {head}"
         assert axes.collections[0].get_clim() == (0.0, pytest.approx(weights.max()))
     assert [bool(_labels(axes.get_yticklabels())) for axes in panels] == [
         *(True, False, False, False),
@@ -60,22 +70,24 @@ def test_heads_are_panels_of_one_scale(tmp_path, saved_figures):
 
 
 def test_an_svg_keeps_its_texts_and_comes_out_the_same_twice(tmp_path):
-    source = ["▁Ein", "<b>&", "$x$", "\n", "</s>"]
+    source = ["▁Ein", "<b>&", "$x$", "\x00a\xa0b", "我\ue000\ud800</s>"]
     paths = [tmp_path / "new" / "one.svg", tmp_path / "two.SVG"]
     for path in paths:
-        plot_attention(_weights(2, 3, 5), source, TARGET, path, "sentence <1>")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            plot_attention(_map(_weights(2, 3, 5), source), path, "sentence <1>")
     root = ElementTree.parse(paths[0]).getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     texts = ["".join(node.itertext()) for node in root.iter(f"{root.tag[:-3]}text")]
-    assert texts[:5] == ["▁Ein", "<b>&", "$x$", "\\n", "</s>"]
-    assert {*TARGET, "head 1", "head 2", "sentence <1>"} <= set(texts)
+    assert texts[:5] == ["▁Ein", "<b>&", "$x$", " a b", "我\ue000\ufffd</s>"]
+    assert {*TARGET, "head 0", "head 1", "sentence <1>"} <= set(texts)
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
 @pytest.mark.parametrize("name", ["picture", "picture.jpg", "picture.svg.gz"])
 def test_other_kinds_of_picture_are_refused(tmp_path, name):
     with pytest.raises(ValueError, match=r"a PNG or an SVG, got the name .*picture"):
-        plot_attention(_weights(3, 5), SOURCE, TARGET, tmp_path / name)
+        plot_attention(_map(_weights(3, 5)), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -84,7 +96,7 @@ def test_pixels_are_dark_where_the_weight_is(tmp_path):
         weights = np.zeros((2, 2))
         weights[row, column] = 1.0
         path = tmp_path / "picture.png"
-        plot_attention(weights, ["a", "b"], ["c", "d"], path)
+        plot_attention(_map(weights, ["a", "b"], ["c", "d"]), path)
         red, _, blue, _ = np.moveaxis(imread(path), -1, 0)
         return np.mean(np.nonzero((blue - red > 0.2) & (blue < 0.5)), axis=-1)
 
@@ -99,42 +111,28 @@ def test_pixels_are_dark_where_the_weight_is(tmp_path):
 @pytest.mark.parametrize("length", [1, 60])
 def test_the_picture_grows_so_that_tokens_stay_legible(tmp_path, length):
     path = tmp_path / "picture.png"
-    plot_attention(_weights(length, length), *[["▁token"] * length] * 2, path)
+    tokens = ["▁token"] * length
+    plot_attention(_map(_weights(length, length), tokens, tokens), path)
     height, width, _ = imread(path).shape
     assert width >= length * 30
     assert height >= length * 30
 
 
 def test_no_token_warns_and_formulas_stay_text(tmp_path, saved_figures):
-    tokens = ["$\\frac$", "a$b", "\ue000", "\n", "\x00", "🤗"]
+    tokens = ["$\\frac$", "a$b", "\U0010fffd", "\n", "\x00", "a\xa0b"]
+    path = tmp_path / "p.png"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        plot_attention(_weights(6, 6), tokens, tokens, tmp_path / "p.png", "$title$")
+        plot_attention(_map(_weights(6, 6), tokens, tokens), path, "$title$")
     labels = saved_figures[0].axes[0].get_xticklabels()
     assert _labels(labels)[:2] == ["$\\frac$", "a$b"]
-    assert _labels(labels)[3:5] == ["\\n", "\\x00"]
+    assert _labels(labels)[2:] == ["□", " ", " ", "a b"]
     assert not any(label.get_parse_math() for label in labels)
 
 
 def test_empty_rows_and_all_zero_weights_are_drawn(tmp_path, saved_figures):
-    plot_attention(np.zeros((3, 5)), SOURCE, TARGET, tmp_path / "zero.png")
+    plot_attention(_map(np.zeros((3, 5))), tmp_path / "zero.png")
     assert saved_figures[0].axes[0].collections[0].get_clim() == (0.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("shape", "source", "target"),
-    [
-        ((5, 3), SOURCE, TARGET),
-        ((3,), SOURCE, TARGET),
-        ((2, 2, 3, 5), SOURCE, TARGET),
-        ((3, 0), [], TARGET),
-    ],
-)
-def test_weights_that_do_not_fit_the_tokens_are_refused(
-    tmp_path, shape, source, target
-):
-    with pytest.raises(ValueError, match="weights must be"):
-        plot_attention(np.zeros(shape), source, target, tmp_path / "p.png")
 
 
 def test_drawing_leaves_pyplot_and_its_global_state_alone():

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from attnjax.diagnostics.attention_map import AttentionMap
 from attnjax.diagnostics.run_page import (
     AttentionExample,
     RunPage,
@@ -74,10 +75,16 @@ def page(**parts):
 
 
 def example(weights, name="cross"):
+    return AttentionExample(sentence="s", layers={name: attention(weights)})
+
+
+def attention(weights):
     num_targets, num_sources = np.shape(weights)[-2:]
-    source = [f"s{index}" for index in range(num_sources)]
-    target = [f"t{index}" for index in range(num_targets)]
-    return AttentionExample(source=source, target=target, layers={name: weights})
+    return AttentionMap(
+        weights=weights,
+        queries=[f"t{index}" for index in range(num_targets)],
+        keys=[f"s{index}" for index in range(num_sources)],
+    )
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
@@ -89,7 +96,19 @@ def test_no_text_becomes_markup_and_every_text_comes_back(tmp_path, text):
         scores={"split": text, "bleu": 1.0, "bleu_signature": text},
         samples=[Sample(source=text, output=text, reference=text)],
         attention=[
-            AttentionExample(source=[text], target=[text], layers={text: [[[1.0]]]})
+            AttentionExample(
+                sentence=text,
+                layers={
+                    text: AttentionMap(
+                        weights=[[[1.0]]],
+                        queries=[text],
+                        keys=[text],
+                        query_axis=text,
+                        key_axis=text,
+                        heads=[text],
+                    )
+                },
+            )
         ],
         records=[{"event": "validation", "step": 1, text: 2.0}],
     )
@@ -106,8 +125,10 @@ def test_no_text_becomes_markup_and_every_text_comes_back(tmp_path, text):
     assert data["configuration"] == {text: {"type": text}}
     assert data["scores"]["split"] == text
     assert data["samples"] == [{"source": text, "output": text, "reference": text}]
-    assert data["attention"][0]["source"] == data["attention"][0]["target"] == [text]
-    assert data["attention"][0]["layers"][0]["name"] == text
+    assert data["attention"][0]["sentence"] == text
+    layer = data["attention"][0]["layers"][0]
+    assert layer["queries"] == layer["keys"] == layer["heads"] == [text]
+    assert layer["name"] == layer["query_axis"] == layer["key_axis"] == text
     assert data["curves"]["validation"] == {text: {"steps": [1], "values": [2.0]}}
 
 
@@ -171,34 +192,28 @@ def test_weights_are_kept_to_three_digits_by_name_and_head():
 
 def test_a_page_with_much_attention_stays_small():
     weights = np.random.default_rng(0).dirichlet(np.full(30, 0.1), (8, 30))
-    six_layers = {f"layer {number}": weights for number in range(6)}
-    one = example(weights)
-    one = AttentionExample(source=one.source, target=one.target, layers=six_layers)
-    assert len(run_page_html(page(attention=[one]))) < 43_200 * 4 + 40_000
+    six_layers = {f"layer {number}": attention(weights) for number in range(6)}
+    one = AttentionExample(sentence="s", layers=six_layers)
+    assert len(run_page_html(page(attention=[one]))) < 43_200 * 4 + 44_000
 
 
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        (np.zeros((2, 3)), "must be"),
-        (np.zeros((1, 4, 3)), "must be"),
-        (np.zeros((0, 2, 3)), "must be"),
         (np.full((1, 2, 3), np.nan), "between 0 and 1"),
         (np.full((1, 2, 3), -0.1), "between 0 and 1"),
         (np.full((1, 2, 3), 1.1), "between 0 and 1"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused_by_name(weights, message):
-    wrong = AttentionExample(
-        source=["a", "b", "c"], target=["d", "e"], layers={"deep": weights}
-    )
+    wrong = example(weights, "deep")
     right = example(np.ones((1, 1, 1)))
     with pytest.raises(ValueError, match=f"(?s){message}.*sentence 2, deep"):
         run_page_html(page(attention=[right, wrong]))
 
 
 def test_a_sentence_without_weights_is_refused():
-    empty = AttentionExample(source=["a"], target=["b"], layers={})
+    empty = AttentionExample(sentence="a", layers={})
     with pytest.raises(ValueError, match="sentence 1 has no attention weights"):
         run_page_html(page(attention=[empty]))
 

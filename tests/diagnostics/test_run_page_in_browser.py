@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attnjax.diagnostics.attention_map import AttentionMap
 from attnjax.diagnostics.run_page import (
     AttentionExample,
     RunPage,
@@ -72,10 +73,16 @@ def _scores(bleu, chrf, perplexity):
     return {"bleu": bleu, "chrf": chrf, "perplexity": perplexity}
 
 
+def _map(weights, queries=TARGET, keys=SOURCE, **axes):
+    return AttentionMap(weights=np.array(weights), queries=queries, keys=keys, **axes)
+
+
 def _page(**changes):
+    among = np.eye(4)[None]
     layers = {
-        "layer 0/cross": np.array([BACKWARDS]),
-        "layer 1/cross": np.array([DIAGONAL, SHIFTED]),
+        "encoder/self": _map(among, SOURCE, query_axis="source"),
+        "layer 0/cross": _map([BACKWARDS]),
+        "layer 1/cross": _map([DIAGONAL, SHIFTED]),
     }
     parts = {
         "title": f"run {MARKUP}",
@@ -101,11 +108,14 @@ def _page(**changes):
             Sample(source=MARKUP, output=f"output {number}") for number in range(12)
         ],
         "attention": [
-            AttentionExample(source=SOURCE, target=TARGET, layers=layers),
+            AttentionExample(sentence="Der Hund läuft", layers=layers),
             AttentionExample(
-                source=[MARKUP, "</s>"],
-                target=["x"],
-                layers={"layer 1/cross": np.array([[[0.25, 0.75]], [[1.0, 0.0]]])},
+                sentence=MARKUP,
+                layers={
+                    "layer 1/cross": _map(
+                        [[[0.25, 0.75]], [[1.0, 0.0]]], ["x"], [MARKUP, "</s>"]
+                    )
+                },
             ),
         ],
     }
@@ -155,7 +165,7 @@ def _choose(browser, label, text):
 
 def test_pointing_at_a_target_word_shades_its_sources(opened):
     browser = opened(_page(title="run"))
-    _choose(browser, "Head", "head 1")
+    _choose(browser, "Head", "head 0")
     for index, row in enumerate(DIAGONAL):
         browser.hover(_token("target", index))
         assert _weights(browser, "source") == [f"{weight:.2f}" for weight in row]
@@ -171,7 +181,7 @@ def test_pointing_at_a_target_word_shades_its_sources(opened):
 
 def test_pointing_at_a_source_word_shades_the_target_words(opened):
     browser = opened(_page())
-    _choose(browser, "Head", "head 1")
+    _choose(browser, "Head", "head 0")
     browser.hover(_token("source", 1))
     assert _weights(browser, "target") == ["0.10", "0.90", "0.00"]
     assert _weights(browser, "source") == ["", "", "", ""]
@@ -184,7 +194,7 @@ def test_layer_head_and_sentence_can_be_chosen(opened):
     mean = np.mean([DIAGONAL, SHIFTED], axis=0)
     assert _weights(browser, "source") == ["0.35", "0.35", "0.25", "0.05"]
     np.testing.assert_allclose(mean[0], [0.35, 0.35, 0.25, 0.05])
-    _choose(browser, "Head", "head 2")
+    _choose(browser, "Head", "head 1")
     assert _weights(browser, "source") == ["0.00", "0.60", "0.40", "0.00"]
     _choose(browser, "Layer", "layer 0/cross")
     assert _weights(browser, "source") == ["0.10", "0.10", "0.10", "0.70"]
@@ -202,9 +212,24 @@ def test_layer_head_and_sentence_can_be_chosen(opened):
     assert browser.evaluate(first) == MARKUP
 
 
+def test_self_attention_is_explored_among_its_own_words(opened):
+    browser = opened(_page())
+    browser.click(_token("target", 2))
+    _choose(browser, "Layer", "encoder/self")
+    headings = "[...document.querySelectorAll('.row h3')].map((h) => h.textContent)"
+    assert browser.evaluate(headings) == ["source", "source, looking"]
+    assert _weights(browser, "source") == ["0.00", "0.00", "1.00", "0.00"]
+    browser.hover(_token("target", 3))
+    finding = browser.evaluate("document.querySelector('.finding').textContent")
+    assert finding.startswith("</s> looks at </s> 1.00")
+    _choose(browser, "Layer", "layer 1/cross")
+    assert browser.evaluate(headings) == ["source", "target"]
+    assert _weights(browser, "source") == ["0.50", "0.00", "0.10", "0.40"]
+
+
 def test_arrow_keys_move_along_and_across(opened):
     browser = opened(_page())
-    _choose(browser, "Head", "head 1")
+    _choose(browser, "Head", "head 0")
     browser.evaluate(f"document.querySelector('{_token('target', 0)}').focus()")
     browser.press("ArrowRight")
     assert _weights(browser, "source") == ["0.00", "0.90", "0.10", "0.00"]
@@ -220,7 +245,7 @@ def test_arrow_keys_move_along_and_across(opened):
 
 def test_the_table_of_weights_follows_and_leads(opened):
     browser = opened(_page())
-    _choose(browser, "Head", "head 1")
+    _choose(browser, "Head", "head 0")
     titles = "[...document.querySelectorAll('.weights td[title]')].map((c) => c.title)"
     assert browser.evaluate(titles) == [f"{w:.3f}" for row in DIAGONAL for w in row]
     browser.hover('.weights td[data-target="1"][data-source="2"]')
@@ -287,7 +312,8 @@ def test_scores_samples_and_configuration_are_there(opened):
 def test_the_page_fits_and_reads_in_both_schemes(opened, width, scheme):
     long_words = ["Donaudampfschifffahrtsgesellschaftskapitän" * 3, *["Wort"] * 39]
     weights = np.full((1, 40, 40), 0.025)
-    wide = AttentionExample(source=long_words, target=long_words, layers={"a": weights})
+    layers = {"a": _map(weights, long_words, long_words)}
+    wide = AttentionExample(sentence=" ".join(long_words), layers=layers)
     late = [{"step": 100_000 * step, "loss": 1.0 / step} for step in range(1, 6)]
     page = _page(attention=[wide], records=late)
     browser = opened(page, width=width, scheme=scheme)

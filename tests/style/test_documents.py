@@ -22,7 +22,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 CONFIGS = sorted(ROOT.glob("configs/*.py"))
 COMMANDS = (
     *("train", "evaluate", "translate", "score", "align", "compare", "average"),
-    "mechanisms",
+    *("mechanisms", "draw"),
 )
 MODULES = [
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

@@ -22,7 +22,7 @@ from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.models.transformer import Transformer
 from attnjax.tasks.outputs import Hypothesis, Translations
 from attnjax.tasks.searching import SearchInputs, search_batch
-from attnjax.tasks.translator import Translator
+from attnjax.tasks.translator import Translator, _place
 from attnjax.types import Tokens
 
 LINES = ["ein Hund", "eine rote Katze", "lang", "der Fluss ist sehr lang", ""]
@@ -136,6 +136,42 @@ def test_the_attention_of_the_search_is_that_of_forced_decoding(searched, variab
         np.testing.assert_allclose(
             hypothesis.attention, last[: len(hypothesis.ids)], atol=1e-5
         )
+
+
+def test_attention_everywhere_is_that_of_the_model_over_the_lines_own_tokens():
+    model = MODELS["transformer"]
+    variables, translator = random_variables(model), translator_of(model)
+    ids = translator.encode_targets(["a dog", "red"])
+    found = translator.attention_everywhere(variables, LINES[:2], ids)
+    cross = translator.attention(variables, LINES[:2], ids)
+    for line, tokens, named, over_source in zip(
+        *(LINES[:2], ids, found, cross), strict=True
+    ):
+        assert list(named) == [
+            *("encoder/layer_0/self", "decoder/layer_0/self", "decoder/layer_1/self"),
+            *("decoder/layer_0/cross", "decoder/layer_1/cross"),
+        ]
+        sizes = {"source": len(line) + 1, "target": len(tokens)}
+        for name, (weights, queries, keys) in named.items():
+            assert weights.shape == (2, sizes[queries], sizes[keys]), name
+            np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-5)
+        assert named["encoder/layer_0/self"][1:] == ("source", "source")
+        assert not np.triu(named["decoder/layer_1/self"].weights, 1).any()
+        for name, weights in over_source.items():
+            np.testing.assert_allclose(named[name].weights, weights, rtol=1e-5)
+    source = [*TOKENIZERS.source.encode(LINES[1]), EOS]
+    tokens = Tokens(np.array([source], np.int32), np.ones((1, len(source)), bool))
+    encoded = model.apply(variables, tokens, train=False, method="encode")
+    np.testing.assert_allclose(
+        found[1]["encoder/layer_0/self"].weights,
+        encoded.attention["encoder/layer_0/self"][0],
+        rtol=1e-4,
+    )
+
+
+def test_layers_come_in_the_order_of_their_numbers():
+    names = ["member_0/layer_10/cross", "member_0/layer_2/cross", "layer_1/cross"]
+    assert sorted(names, key=_place) == names[::-1]
 
 
 def test_outputs_are_sorted_and_end_once(searched):

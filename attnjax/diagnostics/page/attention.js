@@ -13,8 +13,8 @@ function attentionViewer(holder, examples) {
   const layer = choice("Layer", [], showLayer);
   const head = choice("Head", [], showWeights);
   const finding = element("p", { class: "finding", "aria-live": "polite" });
-  const source = wordRow("Source", (index) => select("source", index), cross);
-  const target = wordRow("Target", (index) => select("target", index), cross);
+  const source = wordRow("source", (index) => select("source", index), cross);
+  const target = wordRow("target", (index) => select("target", index), cross);
   const table = element("table", { class: "weights" });
   const whole = element("details", { class: "whole", open: "" });
   whole.append(element("summary", {}, "All weights"));
@@ -32,14 +32,16 @@ function attentionViewer(holder, examples) {
   function showSentence() {
     const names = example().layers.map((one) => one.name);
     refill(layer.select, names, names.length - 1);
-    source.fill(example().source);
-    target.fill(example().target);
     chosen = { side: "target", index: 0 };
     showLayer();
   }
 
   function showLayer() {
-    const heads = shown().weights.map((_, index) => `head ${index + 1}`);
+    const { heads, keys, queries, key_axis, query_axis } = shown();
+    source.fill(keys, key_axis);
+    target.fill(queries, query_axis === key_axis ? `${query_axis}, looking` : query_axis);
+    const most = (chosen.side === "target" ? queries : keys).length - 1;
+    chosen = { side: chosen.side, index: Math.min(chosen.index, most) };
     refill(head.select, heads.length > 1 ? ["mean of heads", ...heads] : heads, 0);
     head.field.hidden = heads.length === 1;
     showWeights();
@@ -49,12 +51,12 @@ function attentionViewer(holder, examples) {
     const heads = shown().weights;
     const index = Number(head.select.value) - 1;
     const used = heads.length > 1 && index >= 0 ? [heads[index]] : heads;
-    weights = example().target.map((_, t) =>
-      example().source.map(
+    weights = shown().queries.map((_, t) =>
+      shown().keys.map(
         (_, s) => used.reduce((sum, one) => sum + one[t][s], 0) / (1000 * used.length),
       ),
     );
-    fillTable(table, example(), weights, select);
+    fillTable(table, shown(), weights, select);
     select(chosen.side, chosen.index);
   }
 
@@ -84,10 +86,7 @@ function attentionViewer(holder, examples) {
 }
 
 function label(example, index) {
-  const pieces = example.source.some((token) => token.startsWith("▁"));
-  const tokens = example.source.filter((token) => token !== "</s>");
-  const joined = tokens.map(visible).join(pieces ? "" : " ");
-  const text = joined.replaceAll("▁", " ").trim();
+  const text = visible(example.sentence);
   return `${index + 1}  ${text.length > 60 ? `${text.slice(0, 59)}…` : text}`;
 }
 
@@ -99,16 +98,19 @@ function refill(select, names, preferred) {
   select.value = kept >= 0 ? kept : preferred;
 }
 
-function wordRow(title, onSelect, onCross) {
-  const list = element("div", { class: "words", role: "group", "aria-label": title });
+// The side "target" looks and the side "source" is looked at, whatever their texts are.
+function wordRow(side, onSelect, onCross) {
+  const list = element("div", { class: "words", role: "group" });
   list.dir = "auto";
-  const heading = element("h3", {}, title);
-  const row = element("div", { class: "row", "data-side": title.toLowerCase() });
+  const heading = element("h3");
+  const row = element("div", { class: "row", "data-side": side });
   row.append(heading, list);
   const view = { row, words: [], fill, choose, shade, focus };
   let buttons = [];
 
-  function fill(tokens) {
+  function fill(tokens, title) {
+    heading.textContent = title;
+    list.setAttribute("aria-label", title);
     view.words = tokens.map(visible);
     buttons = view.words.map((word, index) => {
       const text = element("span", { class: "word" }, word);
@@ -186,15 +188,15 @@ function tell(finding, side, word, others, weights) {
   });
 }
 
-function fillTable(table, example, weights, onSelect) {
+function fillTable(table, layer, weights, onSelect) {
   const corner = element("td", { class: "corner" });
   const heads = element("tr", {}, corner);
-  example.source.forEach((token, source) => {
+  layer.keys.forEach((token, source) => {
     const text = element("span", {}, visible(token));
     heads.append(element("th", { scope: "col", "data-source": source }, text));
   });
   const rows = weights.map((row, target) => {
-    const token = element("span", {}, visible(example.target[target]));
+    const token = element("span", {}, visible(layer.queries[target]));
     const head = element("th", { scope: "row", "data-target": target }, token);
     const line = element("tr", {}, head);
     row.forEach((weight, source) => {
