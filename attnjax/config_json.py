@@ -22,7 +22,20 @@ _LARGEST_NUMBER = 1 << 63  # NaN is not less, nor is infinity
 
 def to_json(experiment: Experiment) -> str:
     """Returns the experiment as indented JSON text."""
-    return json.dumps(_encode(experiment), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(encode(experiment), indent=2, ensure_ascii=False) + "\n"
+
+
+def encode(value: Any) -> Any:
+    """A section, or the value of a field, as JSON values."""
+    if dataclasses.is_dataclass(value):
+        members = {
+            field.name: encode(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+        }
+        return {"type": type(value).__name__, **members}
+    if isinstance(value, tuple):
+        return [encode(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 def from_json(text: str | bytes, *, origin: str) -> Experiment:
@@ -45,16 +58,20 @@ def from_json(text: str | bytes, *, origin: str) -> Experiment:
         raise ValueError(f"{origin}: {error}") from error
 
 
-def _encode(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        members = {
-            field.name: _encode(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-        }
-        return {"type": type(value).__name__, **members}
-    if isinstance(value, tuple):
-        return [_encode(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+def decode_section(value: Any, name: str) -> Any:
+    """Reads a section that `encode` gave.
+
+    Args:
+        value: JSON values.
+        name: of a field of `Experiment`.
+
+    Returns:
+        The section.
+
+    Raises:
+        ValueError: it is no such section.
+    """
+    return _decode(value, typing.get_type_hints(Experiment)[name], name)
 
 
 def _decode(value: Any, expected: Any, where: str) -> Any:
@@ -121,8 +138,7 @@ def _decode_dataclass(value: Any, expected: Any, where: str) -> Any:
     missing = sorted(required - set(members))
     if missing:
         raise ValueError(f"{where} lacks the fields {missing}.")
-    make = getattr(expected, "stored", expected)  # what was allowed once is read still
-    return make(
+    return expected(
         **{
             name: _decode(member, field_types[name], f"{where}.{name}")
             for name, member in members.items()

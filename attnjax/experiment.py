@@ -1,8 +1,5 @@
 """The composition root: a config becomes data, model, optimiser, task and loop.
 
-Nothing else in the package knows all of these. A run lives in one folder:
-
-====================  =======================================================
 ``config.json``       the resolved experiment
 ``tokenizer/``        the trained tokenizers
 ``checkpoints/``      the latest and the best states
@@ -16,23 +13,27 @@ Nothing else in the package knows all of these. A run lives in one folder:
 ``pictures/``         attention heatmaps and the learning curve
 ``report.html``       all of it as one page, with the attention to explore
 ====================  =======================================================
+=======
+Nothing else in the package knows all of these. A run lives in one folder, see
+`attnjax.run_folder`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+import math
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 from flax import linen as nn
 
-from attnjax import config_json
-from attnjax.config import Experiment
+from attnjax.config import Experiment, OptimizerConfig
 from attnjax.data.corpus import ParallelCorpus, Split, load_corpora
 from attnjax.data.layout import full_batch
 from attnjax.data.pipeline import TrainingBatches, training_batches
@@ -44,13 +45,26 @@ from attnjax.data.tokenizers import (
     save_tokenizers,
     train_tokenizers,
 )
-from attnjax.json_files import read_bounded
 from attnjax.models.registry import make_model
+from attnjax.run_folder import (
+    RunFolder,
+    changed_fields,
+    claim,
+    differing_identity,
+    digest_of,
+    held,
+    identity_of,
+    read_config,
+    require_same,
+    write_config,
+)
 from attnjax.tasks.translation import TranslationTask, ValidationSet
 from attnjax.tasks.translator import Translator
 from attnjax.terminal import is_out_of_memory
-from attnjax.training.checkpoint_files import has_checkpoint
+from attnjax.training.checkpoint_files import go_back
 from attnjax.training.footprint import Footprint, footprint, memory_advice
+from attnjax.training.history import History, differing_machine, latest_machine
+from attnjax.training.hooks import Hook, Record, RunStart
 from attnjax.training.loop import TrainResult
 from attnjax.training.loop import train as run_loop
 from attnjax.training.observers import default_hooks
@@ -61,90 +75,49 @@ from attnjax.training.processes import (
     in_first_process,
     lines_of_first_process,
 )
-from attnjax.training.run_lock import hold_run_folder
+from attnjax.training.schedules import learning_rate
 from attnjax.training.sharding import Layout
 from attnjax.training.state import abstract_state
 from attnjax.training.step import make_train_step
-from attnjax.training.storage import replace_text, written
+from attnjax.training.storage import written
+from attnjax.types import Tokens
+from attnjax.unread_options import require_read
 
 logger = logging.getLogger(__name__)
 
-# What may differ when a run is continued: it changes neither the weights' shapes nor
-# the meaning of what was already trained.
-_FREE_SECTIONS = ("training", "decoding", "evaluation", "workdir")
-_NEVER_ON_OR_OFF = "training.ema_decay: "  # the state has averages, or has not
 
-
-@dataclasses.dataclass(frozen=True)
-class RunFolder:
-    """Names of the files in a run folder."""
-
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """The resolved experiment as JSON."""
-        return self.path / "config.json"
-
-    @property
-    def tokenizer(self) -> Path:
-        """The folder of the tokenizers."""
-        return self.path / "tokenizer"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def averaged(self) -> Path:
-        """The folder of averaged weights."""
-        return self.path / "averaged"
-
-    @property
-    def metrics(self) -> Path:
-        """The log, one JSON object a line."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def evaluation(self) -> Path:
-        """The folder of translations and scores."""
-        return self.path / "evaluation"
-
-    @property
-    def pictures(self) -> Path:
-        """The folder of heatmaps and curves."""
-        return self.path / "pictures"
-
-    @property
-    def page(self) -> Path:
-        """The page that shows the run in a browser."""
-        return self.path / "report.html"
-
-
-def train(experiment: Experiment) -> TrainResult:
+def train(experiment: Experiment, *, from_step: int | None = None) -> TrainResult:
     """Trains, or continues the run that its folder holds.
 
     Args:
         experiment: the whole description; ``experiment.workdir`` is the run folder.
+        from_step: of the checkpoint to go on from, later ones being set aside; None
+            goes on from the latest.
 
     Returns:
         What the loop reports: steps done, best score, whether it was interrupted.
 
     Raises:
-        ValueError: the folder holds a run of another experiment or is written to by
-            another process, or the data is unfit; also if so in one process of several.
+        ValueError: nobody reads an option that is set, the model cannot be made, the
+            folder holds a run of another experiment or is written to by another
+            process, or the data is unfit; also if so in one process of several. If the
+            folder was free, it is left as it was.
     """
+    in_all_processes(lambda: require_makeable(experiment))
     folder = RunFolder(experiment.workdir)
     with contextlib.ExitStack() as stack:
-        in_first_process(lambda: stack.enter_context(hold_run_folder(folder.path)))
-        return _train(folder, experiment)
+        in_first_process(lambda: stack.enter_context(held(folder)))
+        return _train(folder, experiment, from_step)
 
 
-def _train(folder: RunFolder, experiment: Experiment) -> TrainResult:
-    changed = lines_of_first_process(lambda: _claim(folder, experiment))
+def _train(
+    folder: RunFolder, experiment: Experiment, from_step: int | None
+) -> TrainResult:
+    digest, *changed = lines_of_first_process(
+        lambda: [digest_of(experiment), *claim(folder, experiment)]
+    )
     if not changed:
-        in_all_processes(lambda: _require_claimed(folder, experiment))
+        in_all_processes(lambda: require_same(folder, experiment, digest))
     corpora = first_process_first(lambda: load_corpora(experiment.data))
     tokenizers = first_process_first(
         lambda: _tokenizers(folder, corpora["train"], experiment)
@@ -152,16 +125,25 @@ def _train(folder: RunFolder, experiment: Experiment) -> TrainResult:
     task, batches = in_all_processes(
         lambda: _task_and_batches(experiment, corpora, tokenizers)
     )
-    batches.refuse_for(changed)
+    batches.belong_to(
+        experiment.seed,
+        identity_of(experiment),
+        lambda stored: list(
+            dict.fromkeys([*changed, *differing_identity(stored, experiment)])
+        ),
+    )
+    if from_step is not None:
+        step = from_step
+        in_first_process(lambda: go_back(folder.checkpoints, step))
     try:
         return run_loop(
             task,
-            make_optimizer(experiment.optimizer, experiment.training.num_steps),
+            build_optimizer(experiment),
             batches,
             experiment.training,
             seed=experiment.seed,
             workdir=folder.path,
-            hooks=default_hooks(folder.path, experiment.training.on_save_failure),
+            hooks=_hooks(folder, experiment),
         )
     except jax.errors.JaxRuntimeError as error:
         if not is_out_of_memory(error):
@@ -188,6 +170,7 @@ def plan(experiment: Experiment) -> tuple[Footprint, BatchShape]:
     Raises:
         ValueError: the data is unfit.
     """
+    require_makeable(experiment)
     folder = RunFolder(experiment.workdir)
     corpora = load_corpora(experiment.data)
     if has_tokenizers(folder.tokenizer):
@@ -196,7 +179,7 @@ def plan(experiment: Experiment) -> tuple[Footprint, BatchShape]:
         tokenizers = train_tokenizers(corpora["train"], experiment.data.tokenizer)
     task, batches = _task_and_batches(experiment, corpora, tokenizers)
     training = experiment.training
-    optimizer = make_optimizer(experiment.optimizer, training.num_steps)
+    optimizer = build_optimizer(experiment)
     with_ema = training.ema_decay is not None
     state = abstract_state(task, optimizer, with_ema=with_ema)
     step = make_train_step(task, optimizer, ema_decay=training.ema_decay)
@@ -220,16 +203,49 @@ def _task_and_batches(
         *(model, tokenizers, decoding, experiment.data.target_language),
         layout=Layout.over(parallel=experiment.training.parallel),
     )
+    order = experiment.training.order_seed
     batches = training_batches(
         corpora["train"],
         tokenizers,
         experiment.data,
-        seed=experiment.seed,
+        seed=experiment.seed if order is None else order,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
         validation=corpora["valid"],
     )
     return build_task(experiment, translator, corpora["valid"]), batches
+
+
+def require_makeable(experiment: Experiment) -> None:
+    """Refuses what no data are needed to refuse, before any are read.
+
+    Args:
+        experiment: the whole description.
+
+    Raises:
+        ValueError: nobody reads an option that is set, or model or optimiser cannot be
+            made.
+    """
+    require_read(experiment)
+    build_optimizer(experiment)
+    size = experiment.data.tokenizer.vocab_size
+    model = make_model(experiment.model, size, size, dtype=jnp.float32)
+    example = Tokens(np.ones((1, 2), np.int32), np.ones((1, 2), bool))
+    init = functools.partial(model.init, train=False)
+    jax.eval_shape(init, jax.random.key(0), example, example)
+
+
+def build_optimizer(experiment: Experiment) -> optax.GradientTransformation:
+    """The update rule that the config describes."""
+    return make_optimizer(_resolved(experiment), experiment.training.num_steps)
+
+
+def _resolved(experiment: Experiment) -> OptimizerConfig:
+    """With the model's width for noam, unless another one is set."""
+    optimizer, schedule = experiment.optimizer, experiment.optimizer.schedule
+    if schedule.kind == "noam" and schedule.width is None:
+        schedule = dataclasses.replace(schedule, width=experiment.model.state_width)
+    return dataclasses.replace(optimizer, schedule=schedule)
 
 
 def build_model(experiment: Experiment, tokenizers: TokenizerPair) -> nn.Module:
@@ -279,72 +295,6 @@ def build_task(
     )
 
 
-def read_config(folder: RunFolder) -> Experiment:
-    """The resolved experiment of a run folder."""
-    text = read_bounded(folder.config)
-    return config_json.from_json(text, origin=str(folder.config))
-
-
-def differing_fields(old: Any, new: Any, name: str = "") -> Iterator[str]:
-    """Lists ``section.field: old -> new`` where two configs differ."""
-    if dataclasses.is_dataclass(old) and type(old) is type(new):
-        for field in dataclasses.fields(old):
-            yield from differing_fields(
-                getattr(old, field.name),
-                getattr(new, field.name),
-                f"{name}.{field.name}".lstrip("."),
-            )
-    elif old != new:
-        yield f"{name}: {_briefly(old)} -> {_briefly(new)}"
-
-
-def _briefly(value: Any) -> Any:
-    """Of a section only the name: those of two kinds have other fields anyway."""
-    return type(value).__name__ if dataclasses.is_dataclass(value) else value
-
-
-def _claim(folder: RunFolder, experiment: Experiment) -> list[str]:
-    """Makes the run folder this experiment's, or refuses another one's.
-
-    If it holds checkpoints, the refusal is put off: the lines returned are to be joined
-    by what else does not fit them, the data and the weights.
-    """
-    if folder.config.exists():
-        changed = [
-            difference
-            for difference in differing_fields(read_config(folder), experiment)
-            if not difference.startswith(_FREE_SECTIONS)
-            or difference.startswith(_NEVER_ON_OR_OFF)
-            and "None" in difference
-        ]
-        if changed and has_checkpoint(folder.checkpoints):
-            return changed
-        if changed:
-            raise ValueError(
-                f"{folder.path} holds a run with another config "
-                f"({'; '.join(changed)}); choose another --workdir, or delete it."
-            )
-    with written(folder.config.name, folder.path):
-        folder.path.mkdir(parents=True, exist_ok=True)
-        replace_text(folder.config, config_json.to_json(experiment))
-    return []
-
-
-def _require_claimed(folder: RunFolder, experiment: Experiment) -> None:
-    """Refuses, in one process of several, what the first one has not begun."""
-    if not folder.config.exists():
-        raise ValueError(
-            f"{folder.path} is not the run folder of the first process; all processes "
-            "of a run need one folder that they share, such as a network drive."
-        )
-    changed = list(differing_fields(read_config(folder), experiment))
-    if changed:
-        raise ValueError(
-            "the processes of a run need one config, but this one's is another than "
-            f"the first one's ({'; '.join(changed)}); give all the same command."
-        )
-
-
 def _tokenizers(
     folder: RunFolder, corpus: ParallelCorpus, experiment: Experiment
 ) -> TokenizerPair:
@@ -355,3 +305,77 @@ def _tokenizers(
         with written("the tokenizer", folder.path):
             save_tokenizers(tokenizers, folder.tokenizer)
     return load_tokenizers(folder.tokenizer)
+
+
+def _hooks(folder: RunFolder, experiment: Experiment) -> tuple[Hook, ...]:
+    on_failure = experiment.training.on_save_failure
+    usual = default_hooks(folder.path, on_failure)
+    if jax.process_index() != 0:
+        return usual
+    return _Session(folder, experiment), *usual
+
+
+class _Session:
+    """A hook that says what a session changes, and keeps it in the run folder."""
+
+    def __init__(self, folder: RunFolder, experiment: Experiment) -> None:
+        self._folder, self._experiment = folder, experiment
+        self._history: History | None = None
+
+    def start(self, start: RunStart) -> None:
+        """Tells and keeps the changes, unless there is nothing to do."""
+        if self._history is None and 0 < start.num_steps <= start.step:
+            logger.warning(
+                "there is nothing to do: the run in %s has done %s updates, and "
+                "training.num_steps is %s; raise it to train on",
+                *(self._folder.path, f"{start.step:,}", f"{start.num_steps:,}"),
+            )
+            return
+        if self._history is None:
+            self._history = self._begun(start.step)
+        self._history.start(start)
+
+    def step(self, step: int) -> None:
+        """Does nothing."""
+
+    def log(self, record: Record) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing: nothing is open."""
+
+    def _begun(self, step: int) -> History:
+        path, experiment = self._folder.path, self._experiment
+        stored = read_config(self._folder)
+        fields = changed_fields(stored, experiment)
+        changed = [line for line in fields if not line.startswith("workdir: ")]
+        if step > 0:
+            for line in changed:
+                logger.info("from step %d on %s", step, line)
+            self._tell_rates(stored, step)
+            if other := differing_machine(latest_machine(path) or {}):
+                logger.warning(
+                    "this is another machine than that of the session before (%s): the "
+                    "run goes on, but not bit for bit as it would have there",
+                    "; ".join(other),
+                )
+        if fields:
+            write_config(self._folder, experiment)
+        return History(path, changed, experiment.training.on_save_failure)
+
+    def _tell_rates(self, stored: Experiment, step: int) -> None:
+        before, now = (
+            learning_rate(_resolved(each).schedule, each.training.num_steps)
+            for each in (stored, self._experiment)
+        )
+        last, expected, found = (
+            float(rate(np.array(count)))
+            for rate, count in ((before, step - 1), (before, step), (now, step))
+        )
+        if not math.isclose(expected, found, rel_tol=1e-6):
+            logger.warning(
+                "the learning rate of update %d is %.4g by the schedule of this "
+                "session; by that of the session before it was to be %.4g, after %.4g "
+                "at update %d",
+                *(step + 1, found, expected, last, step),
+            )

@@ -26,11 +26,10 @@ from attnjax.benchmarks.numbered_words import numbered_words
 from attnjax.config import Experiment, ParallelConfig
 from attnjax.data.layout import full_batch
 from attnjax.data.shapes import BatchShape, rows_of
-from attnjax.experiment import build_model, build_task
+from attnjax.experiment import build_model, build_optimizer, build_task
 from attnjax.tasks.translator import Translator
 from attnjax.terminal import run_command
 from attnjax.training.footprint import Footprint, footprint
-from attnjax.training.optimizers import make_optimizer
 from attnjax.training.sharding import Layout, jit_train_step
 from attnjax.training.state import abstract_state
 from attnjax.training.step import TrainStep, make_train_step
@@ -123,7 +122,7 @@ def _step(experiment: Experiment) -> TrainStep:
     model = build_model(experiment, tokenizers)
     translator = Translator(model, tokenizers, experiment.decoding)
     task = build_task(experiment, translator, None)
-    optimizer = make_optimizer(experiment.optimizer, experiment.training.num_steps)
+    optimizer = build_optimizer(experiment)
     return make_train_step(task, optimizer)
 
 

@@ -57,7 +57,13 @@ def run(arguments: list[str]) -> int:
         if launch is not None and not options.supervised:
             return supervise(arguments, launch)
         dry_run = options.dry_run
-        return training.train(options.config, overrides, dry_run=dry_run, launch=launch)
+        return training.train(
+            options.config,
+            overrides,
+            dry_run=dry_run,
+            launch=launch,
+            from_step=options.from_step,
+        )
     if options.command == "bench":
         return listing.bench(overrides)
     if overrides:
@@ -97,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     train = commands.add_parser("train", add_help=False, help="train from a config")
     train.add_argument("--config")
     train.add_argument("--dry-run", action="store_true")
+    train.add_argument("--from-step", type=int)
     add_launch_options(train)
     for add in (_evaluate, _translate, _score, _align, _draw, _compare, _average):
         add(commands)

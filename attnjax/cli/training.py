@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 
@@ -19,9 +20,12 @@ from attnjax.terminal import printable
 from attnjax.training.interruption import exit_code
 from attnjax.training.run_lock import require_free
 
+logger = logging.getLogger(__name__)
+
 _DRY_RUN = (
     "\n\n--dry-run: compile the step, print parameters, memory and operations, and "
-    "stop."
+    "stop.\n\n--from-step N: go on from the checkpoint of step N; later ones are set "
+    "aside."
 )
 
 
@@ -31,6 +35,7 @@ def train(
     *,
     dry_run: bool,
     launch: Launch | None = None,
+    from_step: int | None = None,
 ) -> int:
     """Trains, or continues the run that the config's folder holds.
 
@@ -39,6 +44,7 @@ def train(
         overrides: fields and values, as on the command line.
         dry_run: only print what a step would take.
         launch: the other processes of the run; None if there are none.
+        from_step: of the checkpoint to go on from; None means the latest.
 
     Returns:
         The exit code.
@@ -61,13 +67,28 @@ def train(
     if not dry_run and launch is None:
         require_free(experiment.workdir)  # so soon because loading JAX takes seconds
     prepare_devices()
+    experiment = _settled(experiment, default, config)
     with joined(launch):
         if dry_run:
             return _dry_run(experiment)
         from attnjax import experiment as library
 
-        result = library.train(experiment)
+        result = library.train(experiment, from_step=from_step)
         return exit_code(result.signal) if result.signal else 0
+
+
+def _settled(experiment: Experiment, default: Experiment, config: str) -> Experiment:
+    """Leaves out what the config sets for a kind that the command line replaces."""
+    from attnjax.unread_options import require_read, settled
+
+    try:
+        require_read(default)
+    except ValueError as error:
+        raise ValueError(f"{config}: {error}") from error
+    experiment, told = settled(experiment, default)
+    for line in told:
+        logger.info("%s: %s", config, line)
+    return experiment
 
 
 def _without_config(*, asks_for_help: bool) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from attnjax.config.checks import require
+from attnjax.config.checks import Section, Seed, require
 from attnjax.config.data import (
     CLDRSource,
     DataConfig,
@@ -60,7 +60,7 @@ __all__ = [
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Experiment:
+class Experiment(Section):
     """One experiment: data, model, training and search."""
 
     data: DataConfig
@@ -69,10 +69,11 @@ class Experiment:
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    seed: int = 0  # of initial weights, dropout and the order of batches
+    seed: Seed = 0  # of initial weights, dropout and the order of batches
     workdir: Path = Path("runs/experiment")  # run folder: config, tokens, checkpoints
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(
             not self.data.packing or self.model.reads_packed_rows,
             "packing puts several sentences in one row, which a model of "

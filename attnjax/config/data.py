@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from attnjax.config.checks import require, require_positive
+from attnjax.config.checks import Count, ReadWith, Section, Seed, Within, require
+
+_MOST_PAIRS = 1_000_000_000
+_OF_SUBWORDS = ReadWith({"kind": ("bpe", "unigram")})
+_UNPACKED = ReadWith({"packing": (False,)})
+Length = Annotated[int, Within(least=2, most=1 << 20)]
+Pairs = Annotated[int, Within(above=0, most=_MOST_PAIRS)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CLDRSource:
+class CLDRSource(Section):
     """Phrases of the Unicode CLDR in two locales (package babel); needs no download."""
 
-    train_pairs: int = 40_000  # distinct sentence pairs
-    valid_pairs: int = 1_000  # pairs that are not among the training pairs
-    test_pairs: int = 1_000  # pairs that are in neither of the two
-    max_words: int = 60  # the longest sentence, in words of the source side
-    seed: int = 0  # of the generator, apart from the training seed
-
-    def __post_init__(self) -> None:
-        require_positive(self, "train_pairs", "valid_pairs", "test_pairs", "max_words")
+    train_pairs: Pairs = 40_000  # distinct sentence pairs
+    valid_pairs: Pairs = 1_000  # pairs that are not among the training pairs
+    test_pairs: Pairs = 1_000  # pairs that are in neither of the two
+    max_words: Count = 60  # the longest sentence, in words of the source side
+    seed: Seed = 0  # of the generator, apart from the training seed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextFilesSource:
+class TextFilesSource(Section):
     """Parallel text: line i of one file translates line i of the other.
 
     A path is a prefix; ``.<language>`` and optionally ``.gz`` or ``.xz`` follow it, so
@@ -37,7 +40,7 @@ class TextFilesSource:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TFDSSource:
+class TFDSSource(Section):
     """A translation set of tensorflow-datasets, read without TensorFlow."""
 
     name: str = "wmt14_translate/de-en"  # as in the catalog of tensorflow-datasets
@@ -49,28 +52,24 @@ class TFDSSource:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenizerConfig:
+class TokenizerConfig(Section):
     """How text becomes tokens; trained on training pairs, kept in the run folder."""
 
     # subwords of SentencePiece (bpe, unigram), words between spaces, or characters
     kind: Literal["bpe", "unigram", "word", "char"] = "bpe"
-    vocab_size: int = 8_000  # of each vocabulary; an upper bound for word and char
+    # tokens of each vocabulary, the 4 special ones included; an upper bound for word
+    # and char
+    vocab_size: Annotated[int, Within(least=5, most=1 << 24)] = 8_000
     joint: bool = True  # one vocabulary for both languages
-    byte_fallback: bool = True  # unknown characters as bytes (bpe, unigram)
-    normalization: Literal["identity", "nmt_nfkc"] = "identity"  # bpe, unigram
-    max_sentences: int = 1_000_000  # sentences of each side to train on
-
-    def __post_init__(self) -> None:
-        require_positive(self, "max_sentences")
-        require(
-            self.vocab_size >= 5,
-            f"vocab_size must hold the 4 special tokens and more, got {self.vocab_size}"
-            "; 1000 to 40000 are usual.",
-        )
+    # unknown characters as bytes (bpe, unigram)
+    byte_fallback: Annotated[bool, _OF_SUBWORDS] = True
+    # of characters, before they are cut (bpe, unigram)
+    normalization: Annotated[Literal["identity", "nmt_nfkc"], _OF_SUBWORDS] = "identity"
+    max_sentences: Count = 1_000_000  # sentences of each side to train on
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(Section):
     """Where sentence pairs come from and how they are batched."""
 
     # CLDR, text files or tensorflow-datasets; its class is chosen in the config file
@@ -80,27 +79,25 @@ class DataConfig:
     tokenizer: TokenizerConfig = TokenizerConfig()
     # lengths that a side may be padded to, in tokens with </s>; longer training pairs
     # are dropped and counted
-    bucket_lengths: tuple[int, ...] = (
+    bucket_lengths: tuple[Length, ...] = (
         *(8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 56, 64, 72, 80, 96, 112, 128),
     )
     # pairs of such lengths in use, each compiled once, chosen so that training pairs
     # need least padding
-    bucket_shapes: int = 16
-    tokens_per_batch: int = 4_096  # padded tokens of the longer side, over all devices
-    rows_multiple: int = 8  # rows of each batch are a multiple of this
+    bucket_shapes: Annotated[Count, _UNPACKED] = 16
+    tokens_per_batch: Count = (
+        4_096  # padded tokens of the longer side, over all devices
+    )
+    rows_multiple: Count = 8  # rows of each batch are a multiple of this
     packing: bool = False  # several pairs in one row of the longest bucket length
-    shuffle_buffer_batches: int = 64  # batches that are bucketed together
+    shuffle_buffer_batches: Count = 64  # batches that are bucketed together
 
     def __post_init__(self) -> None:
-        require_positive(
-            self,
-            *("bucket_shapes", "tokens_per_batch", "rows_multiple"),
-            "shuffle_buffer_batches",
-        )
+        super().__post_init__()
         lengths = self.bucket_lengths
         require(
-            len(lengths) > 0 and lengths[0] > 1 and sorted(set(lengths)) == [*lengths],
-            f"bucket_lengths must be rising lengths > 1, got {lengths}.",
+            len(lengths) > 0 and sorted(set(lengths)) == [*lengths],
+            f"bucket_lengths must be rising lengths, got {lengths}.",
         )
         longest = lengths[-1] * self.rows_multiple
         require(

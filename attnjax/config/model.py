@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
 from attnjax.config.checks import (
+    CountOrZero,
+    Fraction,
+    NotNegative,
+    ReadWith,
+    Section,
+    Seed,
+    Within,
     require,
-    require_at_most,
-    require_positive,
-    require_rate,
 )
 
 ScorerName = Literal["dot", "scaled_dot", "general", "additive", "concat", "location"]
 AttentionName = Literal["none", ScorerName]
 
 # Far beyond any model; a config that a stranger wrote must not exhaust the memory.
-_MOST_LAYERS = 1_000
-_MOST_UNITS = 1 << 20
+Layers = Annotated[int, Within(above=0, most=1_000)]
+Units = Annotated[int, Within(above=0, most=1 << 20)]
+UnitsOrZero = Annotated[int, Within(least=0, most=1 << 20)]
+# Scores that are divided by less would overflow.
+Temperature = Annotated[float, Within(least=1e-6)]
 
 MechanismName = Literal[
     "dense",
@@ -44,50 +51,69 @@ PositionsName = Literal[
     "interleaved", "halves", "learned", "rotary", "relative", "alibi", "none"
 ]
 
+_ATTENTIONS = (
+    "encoder_attention.kind",
+    "decoder_attention.kind",
+    "cross_attention.kind",
+)
+_DENSE = ReadWith({path: ("dense",) for path in _ATTENTIONS})
+# Any mechanism but the dense one may own arrays that are as long as the keys.
+_OTHERS = tuple(kind for kind in get_args(MechanismName) if kind != "dense")
+_LONGEST = ReadWith(
+    {
+        "positions": ("learned",),
+        "scorer": ("location",),
+        **{path: _OTHERS for path in _ATTENTIONS},
+    }
+)
+_TOP_K = ReadWith({"kind": ("top_k",)})
+_LOCAL = ReadWith({"kind": ("local_m", "local_p")})
+_RELAXED = ReadWith({"kind": ("gumbel",)})
+_ONE_KEY = ReadWith({"kind": ("hard", "gumbel")})
+_SAMPLED = ReadWith({"test_choice": ("sample",)})
+_HARD = ReadWith({"kind": ("hard",)})
+_WITH_LAYER = ReadWith(
+    {"attention": ("additive", "concat"), "selection.kind": ("local_p",)}
+)
+_BY_TABLE = ReadWith({"attention": ("location",)})
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MechanismConfig:
+class MechanismConfig(Section):
     """An attention mechanism; ``attnjax mechanisms`` lists them and what they read."""
 
     kind: MechanismName = "dense"  # a line of the catalog
-    window: int = 128  # positions on each side (left only if causal) that are seen
-    dilation: int = 1  # distance between the positions of a window
-    block: int = 64  # positions that are kept or left out together
-    num_global: int = 1  # first tokens or blocks that all see; last ones of a stride
-    num_random: int = 2  # random blocks that each block sees
-    rank: int = 64  # projected keys, or landmarks
-    stride: int = 0  # positions per compressed key or pattern; 0 means about sqrt(n)
-    chunk: int = 256  # positions that are computed at once
-    clusters: int = 0  # of queries and keys; 0 means about sqrt(n)
-    top_k: int = 32  # keys that each query keeps
-    rounds: int = 2  # of hashing, or of k-means
-    features: int = 128  # random features
-    rows: int = 0  # of the grid a sequence is folded into; 0 means about sqrt(n)
-    temperature: float = 1.0  # of a relaxed choice of one key
-    redraw_every: int = 1_000  # training steps between new random features; 0: never
-    seed: int = 0  # of fixed random choices (blocks, hashes)
+    window: Units = 128  # positions on each side (left only if causal) that are seen
+    dilation: Units = 1  # distance between the positions of a window
+    block: Units = 64  # positions that are kept or left out together
+    # first tokens or blocks that all see; last ones of a stride
+    num_global: UnitsOrZero = 1
+    num_random: UnitsOrZero = 2  # random blocks that each block sees
+    rank: Units = 64  # projected keys, or landmarks
+    # positions per compressed key or pattern; 0 means about sqrt(n)
+    stride: UnitsOrZero = 0
+    chunk: Units = 256  # positions that are computed at once
+    clusters: UnitsOrZero = 0  # of queries and keys; 0 means about sqrt(n)
+    top_k: Units = 32  # keys that each query keeps
+    rounds: Units = 2  # of hashing, or of k-means
+    features: Units = 128  # random features
+    # of the grid a sequence is folded into; 0 means about sqrt(n)
+    rows: UnitsOrZero = 0
+    temperature: Temperature = 1.0  # of a relaxed choice of one key
+    # training steps between new random features; 0: never
+    redraw_every: CountOrZero = 1_000
+    seed: Seed = 0  # of fixed random choices (blocks, hashes)
     attend_to_self: bool = False  # in LSH attention, also beside other keys
-
-    def __post_init__(self) -> None:
-        require_positive(
-            self,
-            *("window", "dilation", "block", "rank", "chunk", "top_k", "rounds"),
-            *("features", "temperature"),
-        )
-        require_at_most(
-            self,
-            _MOST_UNITS,
-            *("window", "dilation", "block", "num_global", "num_random", "rank"),
-            *("stride", "chunk", "clusters", "top_k", "rounds", "features", "rows"),
-        )
-        for name in ("num_global", "num_random", "stride", "clusters", "rows"):
-            value = getattr(self, name)
-            require(value >= 0, f"MechanismConfig.{name} must be 0 or more: {value}.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(Section):
     """What an experiment asks the config of any model; a family may answer anew."""
+
+    @property
+    def state_width(self) -> int | None:
+        """What the noam schedule takes for d_model; None if nothing stands for it."""
+        return None
 
     @property
     def reads_packed_rows(self) -> bool:
@@ -104,39 +130,34 @@ class ModelConfig:
 class TransformerConfig(ModelConfig):
     """The encoder-decoder of Vaswani et al. 2017, "Attention is all you need"."""
 
-    width: int = 512  # d_model
-    num_heads: int = 8  # of every attention; each has width / num_heads
-    feed_forward_width: int = 2_048  # d_ff
-    encoder_layers: int = 6  # blocks of self-attention and feed-forward
-    decoder_layers: int = 6  # blocks of self-attention, cross-attention, feed-forward
-    dropout: float = 0.1  # of sublayer outputs and embeddings
-    attention_dropout: float = 0.0  # of the attention weights
-    feed_forward_dropout: float = 0.0  # of the hidden feed-forward units
+    width: Units = 512  # d_model
+    num_heads: Units = 8  # of every attention; each has width / num_heads
+    feed_forward_width: Units = 2_048  # d_ff
+    encoder_layers: Layers = 6  # blocks of self-attention and feed-forward
+    # blocks of self-attention, cross-attention, feed-forward
+    decoder_layers: Layers = 6
+    dropout: Fraction = 0.1  # of sublayer outputs and embeddings
+    # of the attention weights (dense attention)
+    attention_dropout: Annotated[Fraction, _DENSE] = 0.0
+    feed_forward_dropout: Fraction = 0.0  # of the hidden feed-forward units
     activation: Literal["relu", "gelu", "swish"] = "relu"  # of the feed-forward units
     norm_position: Literal["pre", "post"] = "post"  # layer norm before or after
     # added to the tokens: sinusoids with sine and cosine in turn (the paper) or in two
     # halves (Marian), or learned; in each self-attention: rotary, relative (T5), alibi
     positions: PositionsName = "interleaved"
-    max_positions: int = 512  # of learned positions, location scorer, linformer
+    # of learned positions, location scorer, linformer
+    max_positions: Annotated[Units, _LONGEST] = 512
     # all: one table for source, target and output; decoder: for target and output
     tied_embeddings: Literal["all", "decoder", "none"] = "all"
-    scorer: ScorerName = "scaled_dot"  # of every dense multi-head attention
+    # of every dense multi-head attention
+    scorer: Annotated[ScorerName, _DENSE] = "scaled_dot"
     encoder_attention: MechanismConfig = MechanismConfig()  # of the source to itself
     decoder_attention: MechanismConfig = MechanismConfig()  # of the target to itself
     cross_attention: MechanismConfig = MechanismConfig()  # of the target to the source
     remat: bool = False  # recompute layers in the backward pass to save memory
 
     def __post_init__(self) -> None:
-        require_positive(
-            self,
-            *("width", "num_heads", "feed_forward_width"),
-            *("encoder_layers", "decoder_layers", "max_positions"),
-        )
-        require_at_most(self, _MOST_LAYERS, "encoder_layers", "decoder_layers")
-        require_at_most(
-            self, _MOST_UNITS, "width", "feed_forward_width", "max_positions"
-        )
-        require_rate(self, "dropout", "attention_dropout", "feed_forward_dropout")
+        super().__post_init__()
         fitting = max(self.num_heads, self.width - self.width % self.num_heads)
         require(
             self.width % self.num_heads == 0,
@@ -154,6 +175,11 @@ class TransformerConfig(ModelConfig):
         )
 
     @property
+    def state_width(self) -> int:
+        """The model's d_model."""
+        return self.width
+
+    @property
     def reads_packed_rows(self) -> bool:
         """Attention tells segments apart."""
         return True
@@ -165,32 +191,30 @@ class TransformerConfig(ModelConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SelectionConfig:
+class SelectionConfig(Section):
     """Which keys a recurrent decoder's query weighs, once they are scored."""
 
     # all keys (soft), the best few (top_k), those around the query's position (local_m)
     # or around a predicted one (local_p), or a single key (hard, gumbel)
     kind: Literal["soft", "top_k", "local_m", "local_p", "hard", "gumbel"] = "soft"
-    top_k: int = 8  # keys that each query keeps (top_k)
-    window: int = 10  # keys on each side of the centre: D of Luong et al. 2015, 3.2
-    temperature: float = 1.0  # of the relaxed choice, tau of Jang et al. 2017 (gumbel)
+    top_k: Annotated[Units, _TOP_K] = 8  # keys that each query keeps (top_k)
+    # keys on each side of the centre: D of Luong et al. 2015, 3.2 (local_m, local_p)
+    window: Annotated[Units, _LOCAL] = 10
+    # of the relaxed choice, tau of Jang et al. 2017 (gumbel)
+    temperature: Annotated[Temperature, _RELAXED] = 1.0
     # at test time the best key, or one drawn with its probability (hard, gumbel)
-    test_choice: Literal["argmax", "sample"] = "argmax"
-    seed: int = 0  # of what is drawn at test time
+    test_choice: Annotated[Literal["argmax", "sample"], _ONE_KEY] = "argmax"
+    # of what is drawn at test time (hard, gumbel)
+    seed: Annotated[Seed, _ONE_KEY, _SAMPLED] = 0
     # hard, all of Xu et al. 2015, sec. 4.1:
-    soft_rate: float = 0.5  # training sentences that attend to all keys after all
-    cost_weight: float = 1.0  # lambda_r, of the gradient by REINFORCE
-    entropy_weight: float = 0.01  # lambda_e, of the entropy of the choices, in nats
-    baseline_decay: float = 0.9  # of the moving average of the cost of a token
-
-    def __post_init__(self) -> None:
-        require_positive(self, "top_k", "window", "temperature")
-        require_at_most(self, _MOST_UNITS, "top_k", "window")
-        require_rate(self, "baseline_decay")
-        require(
-            0.0 <= self.soft_rate <= 1.0,
-            f"SelectionConfig.soft_rate must be in [0, 1], got {self.soft_rate}.",
-        )
+    # training sentences that attend to all keys after all
+    soft_rate: Annotated[float, Within(least=0, most=1), _HARD] = 0.5
+    # lambda_r, of the gradient by REINFORCE
+    cost_weight: Annotated[NotNegative, _HARD] = 1.0
+    # lambda_e, of the entropy of the choices, in nats
+    entropy_weight: Annotated[NotNegative, _HARD] = 0.01
+    # of the moving average of the cost of a token
+    baseline_decay: Annotated[Fraction, _HARD] = 0.9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,36 +222,26 @@ class RNNConfig(ModelConfig):
     """Recurrent sequence-to-sequence models: Sutskever, Bahdanau, Luong."""
 
     cell: Literal["gru", "lstm"] = "gru"  # the recurrent unit of encoder and decoder
-    embedding_width: int = 256  # of source and target tokens
-    hidden_width: int = 256  # of the decoder, and of each encoder direction
-    encoder_layers: int = 1  # recurrent layers
-    decoder_layers: int = 1  # recurrent layers
+    embedding_width: Units = 256  # of source and target tokens
+    hidden_width: Units = 256  # of the decoder, and of each encoder direction
+    encoder_layers: Layers = 1  # recurrent layers
+    decoder_layers: Layers = 1  # recurrent layers
     bidirectional: bool = True  # the encoder reads from both ends
     attention: AttentionName = "additive"  # the scorer; none is a plain seq2seq model
-    attention_width: int = 256  # of the additive and concat scorers, and of local_p
+    # of the additive and concat scorers, and of local_p
+    attention_width: Annotated[Units, _WITH_LAYER] = 256
     selection: SelectionConfig = SelectionConfig()  # which of the scored keys are used
     # the state that attends: before reading the token (Bahdanau), or after it (Luong)
     query: Literal["previous", "current"] = "previous"
     input_feeding: bool = False  # feed the attentional vector back (Luong, sec. 3.3)
-    dropout: float = 0.2  # of embeddings, between layers and before the logits
+    dropout: Fraction = 0.2  # of embeddings, between layers and before the logits
     # all: one table for source, target and output; decoder: for target and output
     tied_embeddings: Literal["all", "decoder", "none"] = "none"
-    max_source_tokens: int = 256  # table size of the location scorer, not a limit else
+    # table size of the location scorer
+    max_source_tokens: Annotated[Units, _BY_TABLE] = 256
 
     def __post_init__(self) -> None:
-        require_positive(
-            self,
-            *("embedding_width", "hidden_width", "encoder_layers", "decoder_layers"),
-            *("attention_width", "max_source_tokens"),
-        )
-        require_at_most(self, _MOST_LAYERS, "encoder_layers", "decoder_layers")
-        require_at_most(
-            self,
-            _MOST_UNITS,
-            *("embedding_width", "hidden_width", "attention_width"),
-            "max_source_tokens",
-        )
-        require_rate(self, "dropout")
+        super().__post_init__()
         require(
             not (self.input_feeding and self.query == "previous"),
             "input_feeding feeds the attentional vector of Luong et al., whose query "
@@ -242,6 +256,11 @@ class RNNConfig(ModelConfig):
             f"selection {self.selection.kind} chooses among scored keys, and attention "
             "'none' scores none; set attention, or selection soft.",
         )
+
+    @property
+    def state_width(self) -> int:
+        """The width of the decoder's state."""
+        return self.hidden_width
 
     @property
     def needs_joint_vocabulary(self) -> bool:

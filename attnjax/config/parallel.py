@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
-from attnjax.config.checks import require
+from attnjax.config.checks import Section, Within, require
+
+Devices = Annotated[int, Within(least=-1, most=1 << 20)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ParallelConfig:
+class ParallelConfig(Section):
     """The mesh: how many devices along each of its axes; one may be -1 and fills up."""
 
-    data: int = -1  # each holds the whole state, and its share of a batch's rows
-    fsdp: int = 1  # each holds its share of the state, and of a batch's rows
-    tensor: int = 1  # each holds its share of heads, hidden units and vocabulary
+    data: Devices = -1  # each holds the whole state, and its share of a batch's rows
+    fsdp: Devices = 1  # each holds its share of the state, and of a batch's rows
+    tensor: Devices = 1  # each holds its share of heads, hidden units and vocabulary
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         sizes = dataclasses.asdict(self)
         for name, size in sizes.items():
             require(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grain
@@ -27,6 +28,9 @@ _BATCHES_AHEAD = 4  # prepared by the prefetch thread
 _PAIRS_SAMPLED = 5_000  # to choose the shapes
 
 _VALIDATION = "validation"
+_CONFIG = "config"  # of the run
+_ORDER = "order"  # its seed, where it is not the run's
+logger = logging.getLogger(__name__)
 
 
 def training_batches(
@@ -117,8 +121,9 @@ class TrainingBatches:
         self._batches = [batches]
         self._planned = planned
         weakref.finalize(self, _stop, self._batches)
-        self._identity = dict(identity)
-        self._changed: list[str] = []
+        self._beginning = batches.get_state()
+        self._identity: dict[str, Any] = dict(identity)
+        self._changed: Callable[[Any], list[str]] = lambda config: []
 
     def __iter__(self) -> TrainingBatches:
         return self
@@ -130,13 +135,22 @@ class TrainingBatches:
         """The position after the last batch, and the identity of the data, for JSON."""
         return {"identity": self._identity, "position": self._batches[0].get_state()}
 
-    def refuse_for(self, changed: Sequence[str]) -> None:
-        """Has every state refused for what else is not as it was, if anything is.
+    def belong_to(
+        self, seed: int, config: Mapping[str, Any], changed: Callable[[Any], list[str]]
+    ) -> None:
+        """Keeps whose batches they are with every position, and refuses another's.
 
         Args:
-            changed: a line, old and new, for each thing, such as a field of the config.
+            seed: of the run; if the order has another one, that may change on the way.
+            config: of the run, as JSON values.
+            changed: from the config kept with a state (None of old ones) to a line, old
+                and new, for each thing that is not as it was.
         """
-        self._changed = list(changed)
+        order = self._identity["seed"]
+        self._identity |= {"seed": str(seed), _CONFIG: config}
+        if order != str(seed):
+            self._identity[_ORDER] = order
+        self._changed = changed
 
     def differences(self, state: Mapping[str, Any]) -> list[str]:
         """What is not as it was where a state comes from.
@@ -146,13 +160,14 @@ class TrainingBatches:
 
         Returns:
             One line, old and new, for each part of the identity that differs, behind
-            those of `refuse_for`.
+            those on the run's config. The seed of the order may differ.
         """
         stored, present = dict(state["identity"]), self._identity
-        return self._changed + [
+        return self._changed(stored.get(_CONFIG)) + [
             f"data.{part}: {stored.get(part)} -> {present.get(part)}"
             for part in {**present, **stored}
-            if stored.get(part) != present.get(part)
+            if part not in (_CONFIG, _ORDER)
+            and stored.get(part) != present.get(part)
             # Not kept at first, and not known to who only reads the batches.
             and (part != _VALIDATION or (part in stored and part in present))
         ]
@@ -167,13 +182,23 @@ class TrainingBatches:
             ValueError: the state belongs to other data or another batching, or there is
                 no such position.
         """
+        identity = state["identity"]
         if lines := self.differences(state):
             raise ValueError(
                 f"cannot resume with other data (stored -> present): {'; '.join(lines)}"
                 ". Resume with the same data and configuration, or begin in a new run "
                 "folder."
             )
-        self._batches[0].set_state(dict(state["position"]))
+        position = dict(state["position"])
+        stored, present = (each.get(_ORDER) for each in (identity, self._identity))
+        if stored != present:
+            logger.warning(
+                "from here on the batches come in the order of seed %s, from its "
+                "beginning",
+                present or self._identity["seed"],
+            )
+            position = self._beginning
+        self._batches[0].set_state(position)
 
     def describe_last(self) -> list[str]:
         """Where each pair of the latest batch comes from, for a message.

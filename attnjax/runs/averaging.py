@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 from attnjax.experiment import build_task
-from attnjax.runs.opening import abstract_state, differing_vocabulary, open_untrained
+from attnjax.run_folder import identity_of
+from attnjax.runs.opening import abstract_state, differing_from, open_untrained
 from attnjax.training.averaging import average_variables, steps_to_average
 from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.stored_averages import require_new_name, save_average
@@ -46,7 +46,7 @@ def average(
     target = abstract_state(experiment, build_task(experiment, translator, None))
     keep = experiment.training.keep_checkpoints
     tokenizers = translator.tokenizers
-    differing = functools.partial(differing_vocabulary, tokenizers)
+    differing = differing_from(experiment, tokenizers)
     with Checkpoints(folder.checkpoints, keep=None, differing=differing) as stored:
         steps = steps_to_average(stored, last=last, best=best, keep=keep)
 
@@ -61,5 +61,6 @@ def average(
         steps=steps,
         scores=scores,
         vocabulary=tokenizers.fingerprint,
+        config=identity_of(experiment),
     )
     return path, steps

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,13 +13,13 @@ from flax import linen as nn
 from attnjax.config import Experiment
 from attnjax.data.corpus import ParallelCorpus, load_corpora
 from attnjax.data.tokenizers import TokenizerPair, load_tokenizers
-from attnjax.experiment import RunFolder, build_model, build_task, read_config
+from attnjax.experiment import build_model, build_optimizer, build_task
 from attnjax.models.ensemble import Ensemble, ensemble_variables
+from attnjax.run_folder import RunFolder, differing_identity, read_config
 from attnjax.tasks.outputs import ForcedScore, Translations
 from attnjax.tasks.translator import Translator
 from attnjax.training import state as training_state
 from attnjax.training.checkpoints import Checkpoints
-from attnjax.training.optimizers import make_optimizer
 from attnjax.training.state import TrainState
 from attnjax.training.stored_averages import load_average
 from attnjax.types import Task, Variables
@@ -295,7 +294,11 @@ def _weights(
         name = checkpoint.partition("/")[2] or None
         target = jax.eval_shape(task.init, jax.random.key(0))
         variables, average = load_average(
-            *(folder.averaged, name, target), vocabulary=tokenizers.fingerprint
+            folder.averaged,
+            name,
+            target,
+            vocabulary=tokenizers.fingerprint,
+            differing=lambda stored: differing_identity(stored, experiment),
         )
         return variables, max(average.steps)
     if not isinstance(checkpoint, int) and checkpoint not in ("best", "latest"):
@@ -303,7 +306,7 @@ def _weights(
             "a checkpoint is best, latest, the number of a step, averaged or "
             f"averaged/NAME, got {checkpoint!r}."
         )
-    differing = functools.partial(differing_vocabulary, tokenizers)
+    differing = differing_from(experiment, tokenizers)
     with Checkpoints(folder.checkpoints, keep=None, differing=differing) as stored:
         step = checkpoint if isinstance(checkpoint, int) else None
         if checkpoint == "best":
@@ -312,27 +315,33 @@ def _weights(
     return state.evaluation_variables, int(state.step)
 
 
-def differing_vocabulary(
-    tokenizers: TokenizerPair, extra: Mapping[str, Any]
-) -> list[str]:
-    """Whether a run folder's tokenizers are those that a checkpoint was trained with.
+def differing_from(
+    experiment: Experiment, tokenizers: TokenizerPair
+) -> Callable[[Mapping[str, Any]], list[str]]:
+    """Whether a run folder's config and tokenizers are those that weights belong to.
 
     Args:
+        experiment: of the run folder.
         tokenizers: of the run folder.
-        extra: what was saved beside the state.
 
     Returns:
-        A line with both fingerprints if they are not.
+        From what was saved beside a state to a line, old and new, for each difference.
     """
-    trained = extra["batches"]["identity"]["vocabulary"]
-    if trained == tokenizers.fingerprint:
-        return []
-    return [f"data.vocabulary: {trained} -> {tokenizers.fingerprint}"]
+
+    def differing(extra: Mapping[str, Any]) -> list[str]:
+        identity = extra["batches"]["identity"]
+        lines = differing_identity(identity.get("config"), experiment)
+        trained = identity["vocabulary"]
+        if trained != tokenizers.fingerprint:
+            lines.append(f"data.vocabulary: {trained} -> {tokenizers.fingerprint}")
+        return lines
+
+    return differing
 
 
 def abstract_state(experiment: Experiment, task: Task) -> TrainState:
     """The shapes of what the experiment's checkpoints hold."""
-    optimizer = make_optimizer(experiment.optimizer, experiment.training.num_steps)
+    optimizer = build_optimizer(experiment)
     with_ema = experiment.training.ema_decay is not None
     return nn.meta.unbox(
         training_state.abstract_state(task, optimizer, with_ema=with_ema)

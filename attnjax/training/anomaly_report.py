@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +21,15 @@ logger = logging.getLogger(__name__)
 
 ADVICE = (
     "Lower optimizer.schedule.peak, raise optimizer.schedule.warmup_steps, set "
-    "optimizer.clip_norm, train with training.precision='float32', mend the named "
-    "lines, or pass over such batches with training.on_bad_step='skip'."
+    "optimizer.clip_norm, train with training.precision='float32', meet the batches in "
+    "another order with training.order_seed, or pass over such ones with "
+    "training.on_bad_step='skip'; all of these may change in this run folder, while "
+    "mended lines are other data and need a new one."
 )
+_DAMAGED_RATIO = (
+    1.5  # of a loss to the lowest before: far beyond what batches differ by
+)
+_DAMAGED_NATS = 0.5  # and so much on top, for losses near 0
 
 
 class DivergenceError(ArithmeticError):
@@ -128,6 +135,55 @@ class Anomaly(NamedTuple):
             logger.warning("cannot write %s: %s", path, error)
             return None
         return path
+
+
+def undamaged(losses: Mapping[int, float], steps: Sequence[int]) -> list[int]:
+    """Lists the checkpoints from before the weights were damaged.
+
+    What ends in NaN often begins many updates before: the loss leaves the lowest it has
+    been far behind and does not come back, and no checkpoint saved since is worth going
+    on from.
+
+    Args:
+        losses: of the weights after so many updates, 0 for the initial ones.
+        steps: of the checkpoints, rising.
+
+    Returns:
+        Those up to the last whose loss is not far above the lowest before it, and those
+        of which nothing is known.
+    """
+    lowest, last = math.inf, -1
+    for step, loss in sorted(losses.items()):
+        if loss <= _DAMAGED_RATIO * lowest + _DAMAGED_NATS:
+            last = step
+        lowest = min(lowest, loss)
+    return [step for step in steps if step <= last or step not in losses]
+
+
+def where_to_go_on(losses: Mapping[int, float], steps: Sequence[int]) -> str:
+    """Says from which checkpoint to go on after a bad step.
+
+    Args:
+        losses: as for `undamaged`.
+        steps: of the checkpoints, rising.
+
+    Returns:
+        The end of a sentence.
+    """
+    if not steps:
+        return "there is no checkpoint yet, so it begins anew"
+    sound = undamaged(losses, steps)
+    if not sound:
+        return (
+            "the weights were damaged before the first checkpoint there is, so begin "
+            "anew in another --workdir"
+        )
+    if sound[-1] == steps[-1]:
+        return f"the last checkpoint is from before (it is of step {steps[-1]})"
+    return (
+        f"the last checkpoint, of step {steps[-1]}, was damaged already, so go on from "
+        f"that of step {sound[-1]} with --from-step {sound[-1]}"
+    )
 
 
 def describe_batches(

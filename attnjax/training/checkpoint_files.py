@@ -84,6 +84,26 @@ def _step_folders(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.glob("*/")) if path.name.isdecimal()]
 
 
+def go_back(folder: Path, step: int) -> None:
+    """Sets aside all checkpoints behind one, so that training goes on from that.
+
+    Args:
+        folder: of all steps.
+        step: the newest to stay.
+
+    Raises:
+        FileNotFoundError: if there is no complete checkpoint of that step.
+    """
+    steps = sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
+    if step not in steps or not has_all_parts(folder / str(step)):
+        raise FileNotFoundError(
+            f"there is no checkpoint of step {step} in {folder} to go on from; there "
+            f"are {steps}."
+        )
+    for later in steps[steps.index(step) + 1 :]:
+        set_aside(folder / str(later), "left")
+
+
 def _remove(path: Path, why: str) -> None:
     logger.warning(
         "the checkpoint of step %s in %s was %s; it is skipped and removed",
@@ -109,7 +129,7 @@ def set_aside(path: Path, why: str) -> None:
 
     Args:
         path: of one step.
-        why: ``incomplete`` or ``damaged``; it ends the name.
+        why: ``incomplete``, ``damaged`` or ``left``; it ends the name.
     """
     aside = path.with_name(f"{path.name}.{why}")
     logger.warning(

@@ -189,6 +189,27 @@ def present_parts(state: PyTree) -> PyTree:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def without_place(target: PyTree, stored: PyTree) -> PyTree:
+    """Leaves out the optimiser's place for clipping if the checkpoint has none.
+
+    A run that began without clipping had no such place at first.
+
+    Args:
+        target: a state, or any other tree, which stays as it is.
+        stored: the metadata of the checkpoint.
+
+    Returns:
+        The target as it was then.
+    """
+    states = getattr(target, "optimizer_state", None)
+    old = stored.get("optimizer_state") if isinstance(stored, dict) else None
+    if not isinstance(states, tuple) or not isinstance(old, list | tuple):
+        return target
+    if len(old) + 1 != len(states) or jax.tree.leaves(states[0]):
+        return target
+    return dataclasses.replace(target, optimizer_state=states[1:])
+
+
 def small_on_host(state: PyTree) -> PyTree:
     """Takes small arrays that several devices have copies of to the host.
 
@@ -230,9 +251,12 @@ def with_parts(target: PyTree, parts: PyTree) -> PyTree:
     Returns:
         The target with the values of the parts.
     """
-    if dataclasses.is_dataclass(target) and not isinstance(target, type):
-        return dataclasses.replace(target, **parts)
-    return parts
+    if not dataclasses.is_dataclass(target) or isinstance(target, type):
+        return parts
+    states = getattr(target, "optimizer_state", ())
+    if isinstance(states, tuple) and len(parts["optimizer_state"]) < len(states):
+        parts = {**parts, "optimizer_state": (states[0], *parts["optimizer_state"])}
+    return dataclasses.replace(target, **parts)
 
 
 def _by_kind(stored: PyTree, expected: PyTree) -> dict[str, list[str]]:

@@ -169,6 +169,7 @@ class _Run:
         self._watch = Watch(
             *(self._guard, vote, batches, config.accumulate_steps),
             workdir=checkpoints.folder.parent,
+            saved_steps=checkpoints.steps,
         )
         self._window: Window | None = None
         self._progress = Progress()
@@ -200,6 +201,7 @@ class _Run:
         self._remember(stored.guard)
         self._saved_step = self._step
         self._progress = stored.progress
+        self._watch.losses = self._progress.losses
         self._seconds_before = self._progress.seconds
         if stored.window is not None:
             self._window = self._layout.place_state(stored.window)
@@ -354,6 +356,8 @@ class _Run:
         if self._step == self._saved_step:
             return
         self._settle()
+        self._watch.note_saved(self._step)
+        self._progress.losses = self._watch.losses
         self._progress.seconds = (
             self._seconds_before + time.perf_counter() - self._began
         )

@@ -50,9 +50,9 @@ def make_optimizer(
             f"weight_decay belongs to adamw, got weight_decay={config.weight_decay} "
             f"with kind={config.kind!r}; set kind='adamw' or weight_decay=0."
         )
-    parts = []
-    if config.clip_norm is not None:
-        parts.append(clip_by_norm(config.clip_norm))
+    # None keeps its place, so that a run may begin to clip on the way.
+    none = optax.identity()
+    parts = [none if config.clip_norm is None else clip_by_norm(config.clip_norm)]
     match config.kind:
         case "adam" | "adamw":
             parts.append(

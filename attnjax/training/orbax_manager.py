@@ -17,6 +17,7 @@ from attnjax.training.checkpoint_tree import (
     readable,
     require_fit,
     with_parts,
+    without_place,
 )
 from attnjax.training.commit import ManifestedPath
 from attnjax.types import PyTree
@@ -87,8 +88,9 @@ def load(
         extra = dict(manager.restore(step, args=values).extra)
     with intact(folder):
         others = differing(extra)
-    require_fit(folder, stored, target, others)
-    abstract = present_parts(jax.tree.map(abstract_leaf, target))
+    fitting = without_place(target, stored)
+    require_fit(folder, stored, fitting, others)
+    abstract = present_parts(jax.tree.map(abstract_leaf, fitting))
     with readable(folder):
         arrays = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
         restored = manager.restore(step, args=arrays)

@@ -20,6 +20,7 @@ class Progress:
         stale_evaluations: validations since, without a better one.
         seconds: wall time of all sessions of the run.
         window_seconds: time spent on updates since the last log point.
+        losses: of the weights that were saved; see `attnjax.training.watch.Watch`.
     """
 
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -29,6 +30,7 @@ class Progress:
     stale_evaluations: int = 0
     seconds: float = 0.0
     window_seconds: float = 0.0
+    losses: dict[int, float] = dataclasses.field(default_factory=dict)
 
     def note(self, step: int, scores: Mapping[str, float], score: float) -> None:
         """Takes up the result of a validation; NaN is never better than anything.
@@ -71,6 +73,10 @@ def _scores(stored: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in stored.items()}
 
 
+def _losses(stored: Mapping[str, Any]) -> dict[int, float]:
+    return {int(step): float(loss) for step, loss in stored.items()}
+
+
 _READERS: dict[str, Callable[[Any], Any]] = {
     "scores": _scores,
     "evaluated_step": int,
@@ -79,4 +85,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "stale_evaluations": int,
     "seconds": float,
     "window_seconds": float,
+    "losses": _losses,
 }

@@ -8,6 +8,7 @@ peak one update late; here every formula is written in ``n`` itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import jax.numpy as jnp
 
@@ -36,16 +37,23 @@ def learning_rate(config: ScheduleConfig, num_steps: int) -> Schedule:
     Returns:
         A function of the count of updates done.
 
+    Raises:
+        ValueError: if noam has no width.
+
     Source: noam is Vaswani et al. 2017, eq. 3.
     """
-    warmup = float(max(config.warmup_steps, 1))
+    warmup, width = float(max(config.warmup_steps, 1)), config.width
+    if config.kind == "noam" and width is None:
+        raise ValueError(
+            "the noam schedule needs the model's width; set optimizer.schedule.width."
+        )
 
     def rate(count: Array) -> Array:
         update = jnp.asarray(count, jnp.float32) + 1.0
         rising = update / warmup
         match config.kind:
             case "noam":
-                top = config.peak * config.width**-0.5 * warmup**-0.5
+                top = config.peak * cast(int, width) ** -0.5 * warmup**-0.5
                 return top * jnp.minimum(rising, jnp.sqrt(warmup / update))
             case "rsqrt":
                 return config.peak * jnp.minimum(rising, jnp.sqrt(warmup / update))

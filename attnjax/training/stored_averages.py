@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,14 @@ class Average:
         scores: of those of them that were scored, by step.
         vocabulary: fingerprint of the tokenizers that the weights belong to; None of an
             average from before it was kept.
+        config: what else they belong to, as JSON values; None as well.
     """
 
     name: str
     steps: tuple[int, ...]
     scores: Mapping[int, float]
     vocabulary: str | None = None
+    config: Any = None
 
 
 def save_average(
@@ -53,6 +55,7 @@ def save_average(
     steps: Sequence[int],
     scores: Mapping[int, float],
     vocabulary: str | None = None,
+    config: Any = None,
 ) -> Path:
     """Stores an average under a name; it is there as a whole, or not at all.
 
@@ -63,6 +66,7 @@ def save_average(
         steps: of the checkpoints that were averaged.
         scores: by step; those of other steps are left out.
         vocabulary: fingerprint of the tokenizers that the weights belong to.
+        config: what else they belong to, as JSON values.
 
     Returns:
         The folder of this average.
@@ -77,6 +81,7 @@ def save_average(
         "steps": list(steps),
         "scores": {str(step): scores[step] for step in steps if step in scores},
         "vocabulary": vocabulary,
+        "config": config,
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -141,6 +146,7 @@ def load_average(
     target: Variables,
     *,
     vocabulary: str | None = None,
+    differing: Callable[[Any], list[str]] = lambda config: [],
 ) -> tuple[Variables, Average]:
     """Reads an average into the structure of a target.
 
@@ -150,6 +156,7 @@ def load_average(
         target: arrays or abstract arrays; those with a sharding are placed by it, the
             others on the first device.
         vocabulary: fingerprint of the present tokenizers; None accepts any.
+        differing: from the config stored with it to a line for each difference.
 
     Returns:
         The variables, and what they are the average of.
@@ -171,7 +178,8 @@ def load_average(
             values = ocp.args.Composite(description=ocp.args.JsonRestore())
             description = checkpointer.restore(path, args=values).description
             average = _described(name, description)
-        require_fit(path, stored, target, _other_vocabulary(average, vocabulary))
+            others = differing(average.config) + _other_vocabulary(average, vocabulary)
+        require_fit(path, stored, target, others)
         with readable(path):
             arrays = ocp.args.Composite(variables=ocp.args.StandardRestore(abstract))
             return checkpointer.restore(path, args=arrays).variables, average
@@ -193,7 +201,13 @@ def _described(name: str, description: Mapping[str, Any]) -> Average:
     if not steps:
         raise ValueError("it is the average of nothing")
     vocabulary = description.get("vocabulary")
-    return Average(name=name, steps=steps, scores=scores, vocabulary=vocabulary)
+    return Average(
+        name=name,
+        steps=steps,
+        scores=scores,
+        vocabulary=vocabulary,
+        config=description.get("config"),
+    )
 
 
 def _other_vocabulary(average: Average, present: str | None) -> list[str]:

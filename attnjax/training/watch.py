@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import collections
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from attnjax.training.anomaly_report import (
     Anomaly,
     DivergenceError,
     describe_batches,
+    where_to_go_on,
 )
 from attnjax.training.state import TrainState
 from attnjax.types import BatchIterator
@@ -48,7 +50,12 @@ class _UnderWay(NamedTuple):
 
 
 class Watch:
-    """Follows the steps, oldest first, and reads what they found once they are done."""
+    """Follows the steps, oldest first, and reads what they found once they are done.
+
+    Attributes:
+        losses: of the weights that were saved and of the initial ones, by the number of
+            updates; measured by the step that follows.
+    """
 
     def __init__(
         self,
@@ -57,6 +64,7 @@ class Watch:
         batches: BatchIterator,
         batches_per_step: int,
         workdir: Path,
+        saved_steps: Callable[[], list[int]],
     ) -> None:
         """Begins with no step under way.
 
@@ -66,10 +74,14 @@ class Watch:
             batches: read again to name those of a bad step.
             batches_per_step: how many a step takes.
             workdir: the run folder, for reports.
+            saved_steps: of the checkpoints there are, rising.
         """
         self._guard, self._vote = guard, vote
         self._batches, self._batches_per_step = batches, batches_per_step
         self._workdir = workdir
+        self._saved_steps = saved_steps
+        self._latest_loss = math.inf
+        self.losses: dict[int, float] = {}
         self._under_way: collections.deque[_UnderWay] = collections.deque()
 
     def follow(self, step: int, verdict: Verdict, position: Mapping[str, Any]) -> None:
@@ -80,8 +92,18 @@ class Watch:
             verdict: on its update, still being computed.
             position: of the batches, before the step.
         """
-        verdict.bad.copy_to_host_async()  # type: ignore[union-attr]  # never numpy here
+        for fetched in (verdict.bad, verdict.loss):
+            fetched.copy_to_host_async()  # type: ignore[union-attr]  # never numpy here
         self._under_way.append(_UnderWay(step, verdict, position, self._vote.cast()))
+
+    def note_saved(self, step: int) -> None:
+        """Takes the latest loss for that of the saved weights, until the next step.
+
+        Args:
+            step: of a checkpoint, all steps up to which are settled.
+        """
+        if math.isfinite(self._latest_loss):
+            self.losses[step] = self._latest_loss
 
     def settle(
         self, state: TrainState, saved_step: int | None, *, under_way: int = 0
@@ -101,6 +123,11 @@ class Watch:
             step = self._under_way.popleft()
             is_bad = bool(step.verdict.bad)
             self._vote.count(step.ballot)
+            loss = float(step.verdict.loss)
+            if math.isfinite(loss) and not is_bad:
+                self._latest_loss = loss
+                if step.step - 1 in (0, saved_step):
+                    self.losses[step.step - 1] = loss
             if is_bad:
                 self._answer(step, state, saved_step)
 
@@ -119,17 +146,17 @@ class Watch:
             self._batches.set_state(now)
             return
         self._under_way.clear()
-        latest = (
-            "there is none" if saved_step is None else f"it is of step {saved_step}"
-        )
         if action == "rollback":
+            latest = (
+                "there is none" if saved_step is None else f"it is of step {saved_step}"
+            )
             logger.warning(
                 "going back to the last checkpoint (%s): %s%s", latest, anomaly, more
             )
             raise GoBackError
         raise DivergenceError(
-            f"{anomaly}{more}; its update was not applied, and the last checkpoint is "
-            f"from before ({latest}). {ADVICE}"
+            f"{anomaly}{more}; its update was not applied, and "
+            f"{where_to_go_on(self.losses, self._saved_steps())}. {ADVICE}"
         )
 
     def _action(self, bad: _UnderWay, state: TrainState) -> str:

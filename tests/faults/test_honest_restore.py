@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax import config_json, experiment
+from attnjax import experiment
 from attnjax.config import (
     DataConfig,
     TextFilesSource,
@@ -25,6 +25,7 @@ from attnjax.data.parallel import ParallelCorpus
 from attnjax.data.pipeline import training_batches
 from attnjax.data.text_files import read_text_files
 from attnjax.data.tokenizers import train_tokenizers
+from attnjax.run_folder import RunFolder, read_config
 from attnjax.runs.averaging import average
 from attnjax.runs.opening import open_run
 from attnjax.training.checkpoints import Checkpoints
@@ -322,7 +323,7 @@ def test_averages_know_their_tokenizers_too(run):
 
 
 def stored_experiment(run):
-    stored = config_json.from_json((run / "config.json").read_text(), origin="")
+    stored = read_config(RunFolder(run))
     return dataclasses.replace(stored, workdir=run)
 
 
@@ -336,7 +337,7 @@ def changed(run, corpus):
         seed=7,
         data=dataclasses.replace(stored.data, source=source, tokens_per_batch=1_024),
         model=TransformerConfig(tied_embeddings="decoder"),
-        optimizer=dataclasses.replace(stored.optimizer, clip_norm=None),
+        optimizer=dataclasses.replace(stored.optimizer, beta1=0.8, clip_norm=None),
         training=dataclasses.replace(stored.training, ema_decay=0.9, num_steps=9),
     )
 
@@ -347,7 +348,7 @@ def fields(corpus):
         f"data.source.train: corpus/train -> {corpus}",
         "data.tokens_per_batch: 512 -> 1024",
         "model: RNNConfig -> TransformerConfig",
-        "optimizer.clip_norm: 1.0 -> None",
+        "optimizer.beta1: 0.9 -> 0.8",
         "training.ema_decay: None -> 0.9",
     ]
 
@@ -364,6 +365,7 @@ def test_one_message_names_config_data_and_leaves(run, changed, corpus):
     assert "missing, expected float32[" in message
     assert "uint32[2]" not in message  # the key of the dropout is the same
     assert "num_steps" not in message
+    assert "clip_norm" not in message
     assert "or another run folder" in message
     assert (run / "config.json").read_bytes() == before
 

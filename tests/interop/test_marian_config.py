@@ -42,7 +42,7 @@ REFUSED = [
     ({"d_model": True}, "d_model must be of type int, got True"),
     ({"d_model": 30}, "width must be a multiple of num_heads"),
     ({"encoder_layers": 0}, "encoder_layers must be greater than 0"),
-    ({"dropout": 1.5}, "dropout must be in [0, 1)"),
+    ({"dropout": 1.5}, "dropout must be 0 or more and less than 1"),
     ({"vocab_size": -3}, "vocab_size must be greater than 0"),
     ({"decoder_vocab_size": 40}, "decoder_vocab_size must equal vocab_size"),
     ({"tie_word_embeddings": False}, "tie_word_embeddings must be true"),

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,12 @@ import pytest
 
 from attnjax.config import TrainingConfig
 from attnjax.training.anomalies import Guard, pushed, take_verdict
-from attnjax.training.anomaly_report import Anomaly, describe_batches, fingerprint
+from attnjax.training.anomaly_report import (
+    Anomaly,
+    describe_batches,
+    fingerprint,
+    where_to_go_on,
+)
 
 GOOD = (0.5, [3.0, 4.0])  # a loss, and the gradients of two leaves: norm 5
 
@@ -249,3 +255,20 @@ def test_a_fingerprint_sees_every_bit_shape_and_type():
     transposed = np.arange(6, dtype=np.int32).reshape(2, 3).T
     assert fingerprint(transposed) == fingerprint(transposed.copy())
     assert len(fingerprint(batch)) == 16
+
+
+@pytest.mark.parametrize(
+    ("losses", "steps", "told"),
+    [
+        ({}, [], "there is no checkpoint yet"),
+        ({0: 6.0, 2: 5.0, 4: 4.0}, [2, 4], r"is from before \(it is of step 4\)"),
+        ({0: 6.0, 2: 5.0, 4: 90.0}, [2, 4], "of step 4, was damaged already.*step 2"),
+        ({0: 6.0, 2: 50.0, 4: 900.0}, [2, 4], "before the first checkpoint"),
+        # A batch that is harder than the others is no damage if it passes.
+        ({0: 6.0, 2: 1.0, 4: 9.0, 6: 0.9}, [2, 4, 6], "it is of step 6"),
+        ({0: 6.0, 2: 1.0, 4: 9.0, 6: 9.0}, [4, 6], "before the first checkpoint"),
+        ({0: 6.0}, [2, 4], "it is of step 4"),  # of a version that measured none
+    ],
+)
+def test_training_goes_on_from_before_the_damage(losses, steps, told):
+    assert re.search(told, where_to_go_on(losses, steps))

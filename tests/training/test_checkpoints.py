@@ -1,5 +1,6 @@
 """What Orbax would do in silence is loud here, and the best is never lost."""
 
+import dataclasses
 import json
 import logging
 import math
@@ -12,11 +13,13 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from attnjax.config import OptimizerConfig
 from attnjax.training import commit
 from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.manifest import DamagedCheckpointError
+from attnjax.training.optimizers import make_optimizer
 from attnjax.training.sharding import Layout
-from attnjax.training.state import init_state
+from attnjax.training.state import TrainState, init_state
 
 
 def tree(value=0.0, num_layers=3, width=5, dtype=jnp.float32):
@@ -439,3 +442,21 @@ def test_the_score_of_a_step_that_was_never_saved_is_forgotten(saved):
     with Checkpoints(saved, 9) as checkpoints:
         checkpoints.save(4, tree(), {})
         assert checkpoints.best_step() is None
+
+
+def test_a_state_without_a_place_for_clipping_is_restored_into_one_with_it(tmp_path):
+    """A run without clipping had no such place in its optimiser's state at first."""
+    params = {"a": jnp.arange(3.0)}
+    whole = TrainState(
+        step=jnp.ones((), jnp.int32),
+        params=params,
+        model_state={},
+        optimizer_state=make_optimizer(OptimizerConfig(), 9).init(params),
+        rng=jax.random.key(0),
+    )
+    old = dataclasses.replace(whole, optimizer_state=whole.optimizer_state[1:])
+    with Checkpoints(tmp_path / "c", 2) as checkpoints:
+        checkpoints.save(1, old, {})
+        restored, _ = checkpoints.restore(1, whole)
+    assert jax.tree.structure(restored) == jax.tree.structure(whole)
+    np.testing.assert_array_equal(restored.params["a"], params["a"])

@@ -535,6 +535,24 @@ def test_a_run_goes_back_and_on_behind_the_bad_batch(
     assert json.loads((folder / "anomaly_7.json").read_text())["action"] == "rollback"
 
 
+def test_a_run_that_ran_away_names_the_checkpoint_from_before(
+    tmp_path, session, fake_batches
+):
+    """Batches of growing scale stand for weights that grow; their loss ends in NaN."""
+
+    class Growing(fake_batches):
+        def __next__(self):
+            batch = super().__next__()
+            excess = max(0, self.given[-1] - 4)
+            batch["outputs"] = batch["outputs"] * np.float32(10.0 ** (5 * excess))
+            return batch
+
+    settings = {"checkpoint_every": 2, "keep_checkpoints": 9}
+    with pytest.raises(DivergenceError, match=r"of step \d+, was damaged") as error:
+        session(tmp_path, batches=Growing(), **settings)
+    assert "go on from that of step 4 with --from-step 4" in str(error.value)
+
+
 def test_going_back_without_end_ends(tmp_path, session, poisoned):
     with pytest.raises(DivergenceError, match=r"at step 6;.*is of step 5"):
         rolling(session, poisoned, tmp_path, bad=range(6, 999), max_bad_steps=3)

@@ -1,9 +1,22 @@
 """Learning rates by hand, at the updates where schedules go wrong."""
 
+import dataclasses
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.config import ScheduleConfig
+from attnjax.config import (
+    CLDRSource,
+    DataConfig,
+    Experiment,
+    OptimizerConfig,
+    RNNConfig,
+    ScheduleConfig,
+    TransformerConfig,
+)
+from attnjax.experiment import build_optimizer
+from attnjax.training.optimizers import latest_rate
 from attnjax.training.schedules import learning_rate
 
 KINDS = ("noam", "rsqrt", "cosine", "constant")
@@ -23,6 +36,29 @@ def test_noam_is_that_of_the_paper(update, expected):
     assert float(rate) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("model", "set_width", "width"),
+    [
+        (TransformerConfig(width=256), None, 256),
+        (TransformerConfig(width=256), 512, 512),
+        (RNNConfig(hidden_width=96), None, 96),
+    ],
+)
+def test_the_width_of_noam_is_the_models_unless_set(model, set_width, width):
+    schedule = ScheduleConfig(kind="noam", peak=1.0, warmup_steps=4, width=set_width)
+    experiment = Experiment(
+        data=DataConfig(source=CLDRSource()),
+        model=model,
+        optimizer=OptimizerConfig(schedule=schedule),
+    )
+    optimizer, params = build_optimizer(experiment), {"a": jnp.ones(2)}
+    _, state = optimizer.update(params, optimizer.init(params), params)
+    assert latest_rate(state) == pytest.approx(width**-0.5 * 4**-1.5, rel=1e-5)
+    unknown = dataclasses.replace(schedule, width=None)
+    with pytest.raises(ValueError, match="noam schedule needs the model's width"):
+        learning_rate(unknown, 9)
+
+
 @pytest.mark.parametrize("kind", ["rsqrt", "cosine", "constant"])
 def test_warmup_starts_at_base_over_warmup_and_peaks_at_its_end(kind):
     found = rates(kind=kind, peak=0.6, warmup_steps=4)
@@ -33,7 +69,7 @@ def test_warmup_starts_at_base_over_warmup_and_peaks_at_its_end(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("warmup", [0, 1, 4])
 def test_rates_are_finite_positive_and_rise_strictly_in_warmup(kind, warmup):
-    found = rates(kind=kind, peak=0.5, warmup_steps=warmup, final=0.1)
+    found = rates(kind=kind, peak=0.5, warmup_steps=warmup, width=8, final=0.1)
     assert np.isfinite(found).all()
     assert (found > 0).all()
     assert (np.diff(found[: max(warmup, 1)]) > 0).all()

@@ -1,0 +1,111 @@
+"""Options that nobody reads are refused, or left out where the kind was changed."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from attnjax.cli import main
+from attnjax.config import (
+    DecodingConfig,
+    MechanismConfig,
+    OptimizerConfig,
+    RNNConfig,
+    ScheduleConfig,
+    SelectionConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    TransformerConfig,
+)
+from attnjax.ops.catalog import CATALOG
+from attnjax.unread_options import require_read, settled, without_unread
+
+CONFIG = str(Path(__file__).parents[1] / "configs/quickstart.py")
+UNREAD = [
+    (MechanismConfig(kind="linear", window=7), "window=7", "kind linear reads chunk"),
+    (MechanismConfig(window=7), "sliding_window or local_global", "reads no option"),
+    (ScheduleConfig(kind="constant", final=0.1), "kind cosine", "peak, warmup_steps"),
+    (ScheduleConfig(kind="rsqrt", width=8), "kind noam", "peak, warmup_steps"),
+    (OptimizerConfig(weight_decay=0.1), "kind adamw", "adam reads beta1, beta2"),
+    (OptimizerConfig(kind="adafactor", beta1=0.5), "kind adam or adamw", "reads clip"),
+    (SelectionConfig(window=3), "kind local_m or local_p", "soft reads no option"),
+    (SelectionConfig(kind="hard", seed=3), "test_choice sample", "soft_rate"),
+    (RNNConfig(attention="dot", attention_width=9), "attention additive or conc", ""),
+    (RNNConfig(max_source_tokens=9), "attention location", ""),
+    (TransformerConfig(max_positions=9), "positions learned or scorer location", ""),
+    (TokenizerConfig(kind="word", byte_fallback=False), "kind bpe or unigram", "joint"),
+    (TrainingConfig(max_bad_steps=3), "on_bad_step skip or rollback", ""),
+    (TrainingConfig(spike_warmup_steps=3), "needs spike_factor a value", ""),
+    (
+        DecodingConfig(method="sampling", length_penalty=3.0),
+        "needs method beam",
+        "method sampling reads n_best",
+    ),
+]
+
+
+@pytest.mark.parametrize(("section", "needs", "reads"), UNREAD)
+def test_what_nobody_reads_is_refused_with_what_is_read(section, needs, reads):
+    with pytest.raises(ValueError, match="read by nobody") as refused:
+        require_read(section)
+    assert needs in str(refused.value)
+    assert reads in str(refused.value)
+    require_read(without_unread(section))
+
+
+@pytest.mark.parametrize("kind", CATALOG)
+def test_a_mechanism_may_set_what_its_line_reads_and_no_more(kind):
+    changed = {
+        field.name: 3 if field.type != "bool" else True
+        for field in dataclasses.fields(MechanismConfig)
+        if field.name != "kind"
+    }
+    options = CATALOG[kind].options
+    require_read(MechanismConfig(kind=kind, **{n: changed[n] for n in options}))
+    for name in set(changed) - set(options):
+        with pytest.raises(ValueError, match=f"{name}="):
+            require_read(MechanismConfig(kind=kind, **{name: changed[name]}))
+
+
+def test_options_of_the_kind_before_are_left_out_and_those_beside_are_refused():
+    before = TransformerConfig(
+        encoder_attention=MechanismConfig(kind="sliding_window", window=7)
+    )
+    now = dataclasses.replace(
+        before,
+        encoder_attention=dataclasses.replace(before.encoder_attention, kind="linear"),
+    )
+    found, told = settled(now, before)
+    assert found.encoder_attention == MechanismConfig(kind="linear")
+    assert len(told) == 1
+    assert told[0].startswith("encoder_attention.window=7 is read by nobody")
+    assert told[0].endswith(": left out")
+    attention = dataclasses.replace(now.encoder_attention, window=8)
+    with pytest.raises(ValueError, match="encoder_attention.window=8"):
+        settled(dataclasses.replace(now, encoder_attention=attention), before)
+
+
+def test_the_command_line_may_replace_the_kind_of_a_config(capsys, caplog, tmp_path):
+    config = tmp_path / "mine.py"
+    config.write_text(
+        "import dataclasses, runpy\n"
+        "from attnjax.config import OptimizerConfig, ScheduleConfig\n"
+        f"made = runpy.run_path({CONFIG!r})['experiment']\n"
+        "schedule = ScheduleConfig(kind='cosine', final=1e-5)\n"
+        "optimizer = OptimizerConfig(schedule=schedule)\n"
+        "experiment = dataclasses.replace(made, optimizer=optimizer)\n"
+    )
+    command = ["train", "--config", str(config), "--workdir", str(tmp_path / "run")]
+    kind = ["--optimizer.schedule.kind", "constant"]
+    with caplog.at_level("INFO"):  # it goes on to the next thing that is wrong
+        assert main([*command, *kind, "--model.encoder-attention.kind", "linear"]) == 1
+    assert "rotary" in capsys.readouterr().err
+    assert "optimizer.schedule.final=1e-05 is read by nobody" in caplog.text
+    assert main([*command, *kind, "--optimizer.schedule.final", "2e-5"]) == 1
+    error = capsys.readouterr().err
+    assert "optimizer.schedule.final=2e-05 is read by nobody" in error
+    assert "kind constant reads peak, warmup_steps" in error
+    config.write_text(config.read_text().replace("cosine", "rsqrt"))
+    assert main(command) == 1
+    assert f"{config}: optimizer.schedule.final=1e-05" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
