@@ -1,19 +1,5 @@
 """The composition root: a config becomes data, model, optimiser, task and loop.
 
-``config.json``       the resolved experiment
-``tokenizer/``        the trained tokenizers
-``checkpoints/``      the latest and the best states
-``averaged/``         averages of checkpoints, from ``attnjax average``
-``readings.json``     which attention is read as word alignment, chosen once
-``metrics.jsonl``     one line per log point and validation
-``anomaly_7.json``    what was wrong with step 7, if something was
-``lock.json``         who writes to the folder, while somebody does
-``tensorboard/``      the same numbers for TensorBoard
-``evaluation/``       translations and scores, from ``eval.py``
-``pictures/``         attention heatmaps and the learning curve
-``report.html``       all of it as one page, with the attention to explore
-====================  =======================================================
-=======
 Nothing else in the package knows all of these. A run lives in one folder, see
 `attnjax.run_folder`.
 """
