@@ -171,7 +171,7 @@ def plan(experiment: Experiment) -> tuple[Footprint, BatchShape]:
     step = make_train_step(task, optimizer, ema_decay=training.ema_decay)
     shape = max(batches.shapes, key=lambda shape: shape.rows * shape.cost)
     rows = shape.rows // jax.process_count()
-    batch = full_batch(shape._replace(rows=rows))
+    batch = full_batch(shape._replace(rows=rows), tokenizers)
     layout = Layout.over(parallel=training.parallel)
     return footprint(step, layout, state, batch), shape
 

@@ -58,10 +58,22 @@ def fake_wmt(tmp_path, monkeypatch):
 
     Returns the folder with the archives.
     """
-    path = Path(__file__).parent / "fake_wmt.py"
-    specification = importlib.util.spec_from_file_location("fake_wmt", path)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    module = _module("fake_wmt")
     folder = tmp_path / "archives"
     module.patch_checksums(monkeypatch, module.make_archives(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def with_other_ids():
+    """Makes tokenizers whose special ids are not ours, see ``tests/other_ids.py``."""
+    return _module("other_ids").with_other_ids
+
+
+def _module(name):
+    """A module of this folder, which is not on the path."""
+    path = Path(__file__).parent / f"{name}.py"
+    specification = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module

@@ -26,6 +26,7 @@ from attnjax.benchmarks.numbered_words import numbered_words
 from attnjax.config import Experiment, ParallelConfig
 from attnjax.data.layout import full_batch
 from attnjax.data.shapes import BatchShape, rows_of
+from attnjax.data.vocabulary import TokenizerPair
 from attnjax.experiment import build_model, build_optimizer, build_task
 from attnjax.tasks.translator import Translator
 from attnjax.terminal import run_command
@@ -105,20 +106,20 @@ def measure(experiment: Experiment, parallel: ParallelConfig) -> MeshReport:
     """
     sizes = dataclasses.astuple(parallel)
     layout = Layout.over(jax.devices()[: math.prod(sizes)], parallel)
-    step = _step(experiment)
+    tokenizers = numbered_words(experiment.data.tokenizer.vocab_size)
+    step = _step(experiment, tokenizers)
     data = experiment.data
     length = data.bucket_lengths[-1]
     multiple = math.lcm(data.rows_multiple, layout.num_row_shards)
     rows = rows_of(length, data.tokens_per_batch, multiple)
-    batch = full_batch(BatchShape(rows, length, length))
+    batch = full_batch(BatchShape(rows, length, length), tokenizers)
     state = abstract_state(step.task, step.optimizer)
     program = jit_train_step(step, layout).gradient_program(layout.placed(state), batch)
     memory = footprint(step, layout, state, batch, program)
     return MeshReport(sizes, memory, traffic(program.as_text() or ""))
 
 
-def _step(experiment: Experiment) -> TrainStep:
-    tokenizers = numbered_words(experiment.data.tokenizer.vocab_size)
+def _step(experiment: Experiment, tokenizers: TokenizerPair) -> TrainStep:
     model = build_model(experiment, tokenizers)
     translator = Translator(model, tokenizers, experiment.decoding)
     task = build_task(experiment, translator, None)

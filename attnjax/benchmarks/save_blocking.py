@@ -170,7 +170,9 @@ def _random_batch(sizes: Sizes) -> PairBatch:
     shape = (sizes.batch, 2, sizes.tokens - 1)  # and a </s>, or <s>
     ids = np.random.default_rng(0).integers(4, sizes.vocabulary, shape, np.int32)
     rows = [[(source, target)] for source, target in ids]
-    return lay_out_pairs(rows, sizes.tokens, sizes.tokens)
+    return lay_out_pairs(
+        rows, sizes.tokens, sizes.tokens, numbered_words(sizes.vocabulary)
+    )
 
 
 def _size(folder: Path) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from attnjax.data.encoded import lengths_of
-from attnjax.data.layout import IdPair, lay_out, lay_out_pairs, lay_out_sources
+from attnjax.data.layout import IdPair, lay_out, lay_out_ended, lay_out_pairs
 from attnjax.data.shapes import rows_of
+from attnjax.data.vocabulary import Tokenizer, TokenizerPair
 from attnjax.types import PairBatch, Tokens
 
 _SHORTEST_LENGTH = 16  # padded lengths are this, doubled as often as needed
@@ -18,6 +19,7 @@ _ROWS_FACTOR = 8  # between the numbers of rows that a small batch may have
 
 def evaluation_batches(
     sources: Sequence[Sequence[int]],
+    tokenizer: Tokenizer,
     *,
     tokens_per_batch: int,
     rows_multiple: int = 1,
@@ -30,6 +32,7 @@ def evaluation_batches(
 
     Args:
         sources: ids without special tokens.
+        tokenizer: that made them.
         tokens_per_batch: padded tokens of a batch; one sentence may be longer.
         rows_multiple: rows of each batch are a multiple of this.
 
@@ -44,11 +47,12 @@ def evaluation_batches(
     ):
         filled = [[sentences[index]] for index in indices]
         blank = [[np.array([], np.int32)]] * (rows - len(filled))
-        yield indices, lay_out_sources(filled + blank, length, packed=False)
+        yield indices, lay_out_ended(filled + blank, length, tokenizer, packed=False)
 
 
 def pair_batches(
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    tokenizers: TokenizerPair,
     *,
     tokens_per_batch: int,
     rows_multiple: int = 1,
@@ -57,6 +61,7 @@ def pair_batches(
 
     Args:
         pairs: ids of source and target without special tokens.
+        tokenizers: that made them.
         tokens_per_batch: padded tokens of the longer side; one pair may be longer.
         rows_multiple: rows of each batch are a multiple of this.
 
@@ -71,11 +76,11 @@ def pair_batches(
     ):
         filled = [[arrays[index]] for index in indices]
         blank: list[list[IdPair]] = [[]] * (rows - len(filled))
-        yield indices, lay_out_pairs(filled + blank, length, length)
+        yield indices, lay_out_pairs(filled + blank, length, length, tokenizers)
 
 
 def lay_out_prefixes(
-    prefixes: Sequence[Sequence[int]], rows: int, length: int
+    prefixes: Sequence[Sequence[int]], rows: int, length: int, pad_id: int
 ) -> np.ndarray:
     """Beginnings of outputs as one array, padded on the right.
 
@@ -83,13 +88,15 @@ def lay_out_prefixes(
         prefixes: ids without special tokens, of the first rows.
         rows: of the array; those beyond have no prefix.
         length: tokens of a row, at least as many as the longest prefix has.
+        pad_id: fills the rows up.
 
     Returns:
         ``[rows, length]`` int32.
     """
     filled = [[np.asarray(ids, np.int32)] for ids in prefixes]
     blank: list[list[np.ndarray]] = [[]] * (rows - len(filled))
-    return np.asarray(lay_out(filled + blank, length, packed=False).ids)
+    laid_out = lay_out(filled + blank, length, pad_id=pad_id, packed=False)
+    return np.asarray(laid_out.ids)
 
 
 def padded_length(length: int) -> int:

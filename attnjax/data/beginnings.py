@@ -147,7 +147,10 @@ class BeginningSpeller:
         longest = max(len(ids) for ids, _ in parts)
         return Beginnings(
             ids=lay_out_prefixes(
-                [ids for ids, _ in parts], rows, padded_length(longest)
+                [ids for ids, _ in parts],
+                rows,
+                padded_length(longest),
+                pad_id=self._tokenizer.pad_id,
             ),
             states=states,
             allowed=allowed,

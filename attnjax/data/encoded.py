@@ -23,13 +23,16 @@ class EncodedPairs:
     encoded is kept, unless the corpus is very large. A blank text has no ids, also
     where a tokenizer has some for spaces.
 
+    Attributes:
+        tokenizers: of both languages.
+
     Args:
         corpus: the pairs as text.
         tokenizers: of both languages.
     """
 
     def __init__(self, corpus: ParallelCorpus, tokenizers: TokenizerPair) -> None:
-        self._corpus, self._tokenizers = corpus, tokenizers
+        self._corpus, self.tokenizers = corpus, tokenizers
         self._keeps = len(corpus) <= _MOST_PAIRS_IN_MEMORY
         self._kept: dict[int, IdPair] = {}
 
@@ -63,7 +66,7 @@ class EncodedPairs:
         texts = [self._corpus[index] for index in indices]
         sides = (
             self._encode_side([pair[side] for pair in texts], indices, tokenizer)
-            for side, tokenizer in enumerate(self._tokenizers)
+            for side, tokenizer in enumerate(self.tokenizers)
         )
         return zip(*sides, strict=True)
 

@@ -74,7 +74,7 @@ class SentencePieceTokenizer:
         Pieces of single bytes are joined before they are read as UTF-8; bytes that make
         no character become U+FFFD.
         """
-        return self._processor.DecodeIds(printable_ids(ids))
+        return self._processor.DecodeIds(printable_ids(ids, self))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """How each id looks; U+2581 marks a space before it."""

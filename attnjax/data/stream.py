@@ -199,6 +199,7 @@ class _PlannedIterator(grain.DatasetIterator[PairBatch]):
             [[pairs[n] for n in row] for row in self._share_of(batch)],
             batch.shape.source_length,
             batch.shape.target_length,
+            self._pairs.tokenizers,
             packed=self._layout.packed,
         )
 

@@ -58,7 +58,7 @@ class SymbolTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids up to the first ``</s>``."""
-        return self._joiner.join(self.pieces(printable_ids(ids)))
+        return self._joiner.join(self.pieces(printable_ids(ids, self)))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """How each id looks."""

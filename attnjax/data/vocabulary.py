@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+# Of the tokenizers that are trained here. Others have others: whoever lays out or reads
+# ids asks the tokenizer for its own.
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")  # in the order of their ids
 
@@ -19,7 +21,7 @@ class Tokenizer(Protocol):
         kind: ``sentencepiece``, ``word`` or ``char``.
         size: number of ids, special tokens included.
         pad_id: fills rows up; never part of a sentence.
-        bos_id: ``<s>``, the first decoder input.
+        bos_id: ``<s>``, the first decoder input; may be ``pad_id``, as in Marian.
         eos_id: ``</s>``, ends every sentence.
         unk_id: what the vocabulary lacks; printed as ``<unk>``.
     """
@@ -74,13 +76,13 @@ class TokenizerPair(NamedTuple):
         return hashlib.sha256(content).hexdigest()[:16]
 
 
-def printable_ids(ids: Iterable[int]) -> list[int]:
+def printable_ids(ids: Iterable[int], tokenizer: Tokenizer) -> list[int]:
     """The ids before the first ``</s>``, without ``<pad>`` and ``<s>``."""
     kept = []
     for token in ids:
-        if token == EOS_ID:
+        if token == tokenizer.eos_id:
             break
-        if token not in (PAD_ID, BOS_ID):
+        if token not in (tokenizer.pad_id, tokenizer.bos_id):
             kept.append(int(token))
     return kept
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from attnjax.data.vocabulary import Tokenizer, printable_ids
+from attnjax.data.vocabulary import Tokenizer
 from attnjax.data.word_pieces import Cutter, word_of_pieces
 from attnjax.diagnostics.attention_map import AttentionMap, Head
 from attnjax.diagnostics.attention_plot import plot_attention
@@ -96,7 +96,7 @@ def attended_sentences(
             "target": _Tokens.of(target_tokenizer, own, target_cut),
         }
         layers = {name: _map(one, sides) for name, one in named.items()}
-        target = target_tokenizer.decode(printable_ids(own))
+        target = target_tokenizer.decode(own)
         sentences.append(AttendedSentence(source, target, layers))
     return sentences
 

@@ -101,6 +101,7 @@ class TranslationTask:
         totals: dict[str, Array] = {}
         for _, batch in pair_batches(
             self._validation.pairs,
+            self.translator.tokenizers,
             tokens_per_batch=self._tokens_per_batch,
             rows_multiple=self.translator.rows_multiple,
         ):

@@ -142,6 +142,7 @@ class Translator:
         progress(len(lines) - len(filled))
         batches = evaluation_batches(
             [sources[number] for number in filled],
+            self.tokenizers.source,
             tokens_per_batch=self.config.tokens_per_batch,
             rows_multiple=self.rows_multiple,
         )
@@ -285,6 +286,7 @@ class Translator:
         targets = [self._without_end(ids) for ids in translations]
         for indices, batch in pair_batches(
             list(zip(sources, targets, strict=True)),
+            self.tokenizers,
             tokens_per_batch=self.config.tokens_per_batch,
             rows_multiple=self.rows_multiple,
         ):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attnjax.benchmarks.numbered_words import numbered_words
 from attnjax.data.batching import (
     evaluation_batches,
     lay_out_prefixes,
@@ -12,6 +13,7 @@ from attnjax.data.batching import (
 )
 
 SENTENCES = st.lists(st.lists(st.integers(4, 12), max_size=70), max_size=30)
+TOKENIZERS = numbered_words(20)
 BUDGET = {"tokens_per_batch": 128, "rows_multiple": 2}
 
 
@@ -19,7 +21,7 @@ BUDGET = {"tokens_per_batch": 128, "rows_multiple": 2}
 @given(SENTENCES)
 def test_every_sentence_is_in_exactly_one_batch(sentences):
     seen = []
-    for indices, tokens in evaluation_batches(sentences, **BUDGET):
+    for indices, tokens in evaluation_batches(sentences, TOKENIZERS.source, **BUDGET):
         rows, length = tokens.ids.shape
         assert length in (16, 32, 64, 128)
         assert rows in (2, max(2, 128 // length))
@@ -35,7 +37,7 @@ def test_every_sentence_is_in_exactly_one_batch(sentences):
 
 def test_only_the_last_batch_has_fillers_and_the_longest_come_first():
     sentences = [[5] * n for n in (3, 40, 20, 1, 9, 30, 0)]
-    batches = list(evaluation_batches(sentences, **BUDGET))
+    batches = list(evaluation_batches(sentences, TOKENIZERS.source, **BUDGET))
     filled = [len(indices) for indices, _ in batches]
     assert filled == [2, 4, 1]
     assert [index for indices, _ in batches for index in indices] == [
@@ -54,7 +56,9 @@ def test_only_the_last_batch_has_fillers_and_the_longest_come_first():
 def test_few_lines_are_few_rows_of_few_shapes():
     def shapes(*lengths):
         sentences = [[5] * (length - 1) for length in lengths]
-        batches = evaluation_batches(sentences, tokens_per_batch=4_096)
+        batches = evaluation_batches(
+            sentences, TOKENIZERS.source, tokens_per_batch=4_096
+        )
         return [tokens.ids.shape for _, tokens in batches]
 
     assert shapes(4) == shapes(60) == [(1, 64)]
@@ -77,7 +81,7 @@ def test_few_lines_are_few_rows_of_few_shapes():
 )
 def test_every_label_counts_once(pairs):
     labels = []
-    for indices, batch in pair_batches(pairs, **BUDGET):
+    for indices, batch in pair_batches(pairs, TOKENIZERS, **BUDGET):
         assert batch.source.ids.shape == batch.labels.shape
         assert batch.source.valid[:, 0].all()
         for row, weights in enumerate(batch.weights):
@@ -88,18 +92,18 @@ def test_every_label_counts_once(pairs):
 
 
 def test_no_sentence_is_too_long():
-    [(indices, tokens)] = evaluation_batches([[5] * 1_000], **BUDGET)
+    [(indices, tokens)] = evaluation_batches([[5] * 1_000], TOKENIZERS.source, **BUDGET)
     assert indices.tolist() == [0]
     assert tokens.ids.shape == (2, 1_024)
-    [(_, batch)] = pair_batches([([5], [6] * 1_000)], **BUDGET)
+    [(_, batch)] = pair_batches([([5], [6] * 1_000)], TOKENIZERS, **BUDGET)
     assert batch.weights.sum() == 1_001
 
 
 def test_prefixes_are_padded_on_the_right():
-    assert lay_out_prefixes([[5, 6], []], 3, 4).tolist() == [
-        [5, 6, 0, 0],
-        [0, 0, 0, 0],
-        [0, 0, 0, 0],
+    assert lay_out_prefixes([[5, 6], []], 3, 4, pad_id=9).tolist() == [
+        [5, 6, 9, 9],
+        [9, 9, 9, 9],
+        [9, 9, 9, 9],
     ]
 
 
@@ -108,13 +112,16 @@ def test_padded_lengths_are_few():
 
 
 def test_no_sentences_no_batches():
-    assert list(evaluation_batches([], **BUDGET)) == []
-    assert list(pair_batches([], **BUDGET)) == []
+    assert list(evaluation_batches([], TOKENIZERS.source, **BUDGET)) == []
+    assert list(pair_batches([], TOKENIZERS, **BUDGET)) == []
 
 
 @pytest.mark.parametrize("rows_multiple", [8, 3])
 def test_rows_suit_the_devices(rows_multiple):
     batches = evaluation_batches(
-        [[5] * 9] * 20, tokens_per_batch=200, rows_multiple=rows_multiple
+        [[5] * 9] * 20,
+        TOKENIZERS.source,
+        tokens_per_batch=200,
+        rows_multiple=rows_multiple,
     )
     assert {tokens.ids.shape[0] % rows_multiple for _, tokens in batches} == {0}

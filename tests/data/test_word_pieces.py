@@ -112,6 +112,13 @@ def test_special_tokens_and_what_follows_the_end_are_in_no_word(tokenizers):
         assert word_of_pieces(tokenizer, ids) == [-1, 0, -1, -1, -1, -1]
 
 
+def test_special_tokens_may_have_any_ids(tokenizers, with_other_ids):
+    """Theirs: ``</s>`` is 0, and id 2 a word, which ends nothing."""
+    (theirs, _) = with_other_ids((tokenizers["word"], tokenizers["word"]))
+    assert theirs.decode([2, 3, theirs.pad_id, 0, 4]) == theirs.decode([2, 3])
+    assert word_of_pieces(theirs, [theirs.bos_id, 2, 3, 0, 4]) == [-1, 0, 1, -1, -1]
+
+
 def test_words_and_characters(tokenizers):
     words, characters = tokenizers["word"], tokenizers["char"]
     ids = words.encode("the  Q small")

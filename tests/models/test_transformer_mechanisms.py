@@ -111,7 +111,8 @@ def cldr_batches():
     source = CLDRSource(train_pairs=3_000, valid_pairs=1, test_pairs=1)
     corpus, _, _ = generate_cldr(source, "de", "en")
     config = TokenizerConfig(kind="char", vocab_size=C)
-    source_tokenizer, target_tokenizer = train_tokenizers(corpus, config)
+    tokenizers = train_tokenizers(corpus, config)
+    source_tokenizer, target_tokenizer = tokenizers
     pairs = [
         (np.array(source_tokenizer.encode(a)), np.array(target_tokenizer.encode(b)))
         for a, b in zip(corpus.source, corpus.target, strict=True)
@@ -119,7 +120,7 @@ def cldr_batches():
     short = [[pair] for pair in pairs if max(map(len, pair)) < LENGTH]
     rows = short[: UPDATES * ROWS]
     assert len(rows) == UPDATES * ROWS
-    batch = lay_out_pairs(rows, LENGTH, LENGTH)
+    batch = lay_out_pairs(rows, LENGTH, LENGTH, tokenizers)
     return jax.tree.map(lambda a: a.reshape(UPDATES, ROWS, *a.shape[1:]), batch)
 
 

@@ -93,14 +93,14 @@ def loss_of(parts: Parts, batch) -> tuple[float, float]:
 
 def test_padding_columns_and_rows_change_no_loss(parts):
     rows = arrays([([5, 6, 7], [8, 9]), ([5, 9, 4, 6], [7, 7, 7])])
-    tight = loss_of(parts, lay_out_pairs(rows, 5, 4))
-    wide = loss_of(parts, lay_out_pairs([*rows, [], []], 11, 13))
+    tight = loss_of(parts, lay_out_pairs(rows, 5, 4, TOKENIZERS))
+    wide = loss_of(parts, lay_out_pairs([*rows, [], []], 11, 13, TOKENIZERS))
     assert tight[1] == wide[1] == 7
     np.testing.assert_allclose(tight[0], wide[0], rtol=1e-5)
 
 
 def test_a_batch_of_padding_alone_has_loss_zero(parts):
-    assert loss_of(parts, lay_out_pairs([[], []], 5, 4)) == (0.0, 0.0)
+    assert loss_of(parts, lay_out_pairs([[], []], 5, 4, TOKENIZERS)) == (0.0, 0.0)
 
 
 def test_validation_loss_is_the_mean_over_all_tokens_of_all_pairs(parts):
@@ -108,7 +108,9 @@ def test_validation_loss_is_the_mean_over_all_tokens_of_all_pairs(parts):
     alone = [
         loss_of(parts, batch)
         for pair in parts.task._validation.pairs
-        for _, batch in pair_batches([pair], tokens_per_batch=8, rows_multiple=1)
+        for _, batch in pair_batches(
+            [pair], TOKENIZERS, tokens_per_batch=8, rows_multiple=1
+        )
     ]
     total, count = np.sum(alone, axis=0)
     assert count == sum(len(text) + 1 for text in CORPUS.target)

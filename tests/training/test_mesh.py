@@ -87,7 +87,7 @@ def random_batch(seed):
         ]
         for _ in range(ROWS)
     ]
-    return lay_out_pairs(pairs, LENGTH, LENGTH)
+    return lay_out_pairs(pairs, LENGTH, LENGTH, TOKENIZERS)
 
 
 def make_task(name, layout, corpus=CORPUS):
