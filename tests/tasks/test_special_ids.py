@@ -1,6 +1,5 @@
 """A model does the same whichever ids its vocabulary gives to which token."""
 
-import dataclasses
 import functools
 import itertools
 
@@ -34,7 +33,7 @@ MODEL = Transformer(
     *(SIZE, SIZE),
     has_logits_bias=True,
 )
-DECODING = DecodingConfig(beam_size=3, n_best=2, max_extra_tokens=3, no_repeat_ngram=4)
+LIMITS = {"max_extra_tokens": 3, "no_repeat_ngram": 4}
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +65,16 @@ def variables(theirs):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"beam_size": 1, "n_best": 1}, {"method": "sampling", "top_k": 1}],
+    "fields",
+    [
+        {"beam_size": 3, "n_best": 2},
+        {"beam_size": 1},
+        {"method": "sampling", "top_k": 1},
+    ],
     ids=["beam", "greedy", "sampling"],
 )
-def test_outputs_scores_and_attention(theirs, variables, changes):
-    config = dataclasses.replace(DECODING, **changes)
+def test_outputs_scores_and_attention(theirs, variables, fields):
+    config = DecodingConfig(**LIMITS | fields)
     found = []
     for tokenizers, values in zip((OURS, theirs), variables, strict=True):
         translator = Translator(MODEL, tokenizers, config)
@@ -139,7 +142,7 @@ def make_task(tokenizers):
         for source, target in zip(LINES, TARGETS, strict=True)
     ]
     return TranslationTask(
-        Translator(MODEL, tokenizers, DECODING),
+        Translator(MODEL, tokenizers, DecodingConfig(**LIMITS)),
         ValidationSet(pairs, LINES[:1], TARGETS[:1], "en"),
         label_smoothing=0.1,
         tokens_per_batch=64,
