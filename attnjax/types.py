@@ -33,8 +33,9 @@ class Attended(NamedTuple):
 
     Attributes:
         context: ``[..., T, V]``, the weighted mean of the values.
-        weights: ``[..., T, S]``, rows that sum to 1 (to 0 where no key is allowed), or
-            None if the mechanism never forms them.
+        weights: ``[..., T, S]``, what each value counts with: rows that sum to 1 (to 0
+            where no key is allowed) unless the mechanism says otherwise; None if it
+            never forms them.
     """
 
     context: Array

@@ -1,8 +1,8 @@
 """All mechanisms, a line each; what models, tests, benchmarks and the table read.
 
 To add one: a file in this package with the pure function, an entry here, its name in
-`attnjax.config.MechanismName`. The laws of ``tests/ops/test_laws.py`` and everything
-else then cover it.
+`attnjax.config.MechanismName`, and a field of `MechanismConfig` for each new option.
+The laws of ``tests/ops/test_laws.py`` and everything else then cover it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from attnjax.ops import (
     local,
     local_global,
     lsh,
+    references,
     ring,
     sparse,
     topk,
@@ -75,6 +76,7 @@ CATALOG: Mapping[str, Entry] = {
         refusal="its keys mix all positions, so it cannot be causal, and each query of "
         "a recurrent decoder would mix them again",
         limit_reason="rank n needs identity projections, which are learned parameters",
+        reference=references.linformer,
         cost="time n rank, memory n rank",
         memory_exponent=1.0,
         paper="Wang et al. 2020, Linformer: Self-attention with linear complexity",
@@ -91,6 +93,7 @@ CATALOG: Mapping[str, Entry] = {
         "all keys",
         limit_reason="with rank n it nears dense attention as the iterations of its "
         "pseudo-inverse grow; the paper's six are no limit",
+        reference=references.nystrom,
         cost="time n rank, memory n rank",
         memory_exponent=1.0,
         paper="Xiong et al. 2021, Nystromformer: A Nystrom-based algorithm for "
@@ -106,6 +109,7 @@ CATALOG: Mapping[str, Entry] = {
         slots=("encoder", "decoder", "cross", "classifier"),
         refusal="each query of a recurrent decoder would compress the keys again",
         limit_reason="stride 1 needs identity kernels, which are learned parameters",
+        reference=references.memory_compressed,
         cost="time n^2 / stride, memory n",
         memory_exponent=1.0,
         paper="Liu et al. 2018, Generating Wikipedia by summarizing long sequences",
@@ -234,6 +238,7 @@ CATALOG: Mapping[str, Entry] = {
         attend=hard_attention,
         slots=SLOTS,
         limit_reason="one key has all the weight; no option spreads it",
+        reference=references.best_key,
         cost="time n^2, memory n^2",
         memory_exponent=2.0,
         paper="Xu et al. 2015, Show, attend and tell",
@@ -246,6 +251,7 @@ CATALOG: Mapping[str, Entry] = {
         options=("temperature",),
         slots=SLOTS,
         limit_reason="one key has all the weight; the temperature spreads the gradient",
+        reference=references.best_key,
         cost="time n^2, memory n^2",
         memory_exponent=2.0,
         paper="Jang et al. 2017, Categorical reparameterization with Gumbel-softmax",
@@ -287,6 +293,7 @@ CATALOG: Mapping[str, Entry] = {
         slots=("encoder", "decoder", "cross", "classifier"),
         refusal="it forms no weights, which a recurrent decoder reads",
         limit_reason="its kernel is another than the exponential",
+        reference=references.linear,
         cost="time n K^2, memory n K",
         memory_exponent=1.0,
         paper="Katharopoulos et al. 2020, Transformers are RNNs",
@@ -301,6 +308,7 @@ CATALOG: Mapping[str, Entry] = {
         refusal="it forms no weights, which a recurrent decoder reads",
         limit_reason="its error falls as 1 / sqrt(features) only once these outnumber "
         "the kernel's relative variance, exp(|q + k|^2) - 1 of scaled q and k",
+        reference=references.favor,
         cost="time n K features, memory n features",
         memory_exponent=1.0,
         paper="Choromanski et al. 2021, Rethinking attention with Performers",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
+import numpy as np
 
 from attnjax.types import Array, Attended, PyTree
 
@@ -77,12 +78,14 @@ class Entry:
         limit: ``(number of keys) -> options`` with which it equals dense attention;
             None where no option makes it so, and ``limit_reason`` says why.
         limit_reason: see there.
+        reference: the same in plain float64 numpy, see `attnjax.ops.references`; an
+            entry without a limit needs one, since no other law knows its formula.
         cost: time and memory, n positions.
         memory_exponent: growth of the compiled temporary memory with n, at most.
         paper: authors, year, title.
         self_only: whether queries and keys must be the same positions (T = S).
         normalised: whether the weights of a row sum to 1, so that a constant value
-            comes out as it is.
+            comes out as it is; no law asks it of the others.
         pairwise: whether each score is the dot product of one query and one key, so
             that rotary positions keep their meaning.
         shares_query_key: whether queries and keys come from one projection, keys
@@ -105,6 +108,7 @@ class Entry:
     refusal: str = ""
     limit: Callable[[int], Mapping[str, Any]] | None = None
     limit_reason: str = ""
+    reference: Callable[..., np.ndarray] | None = None
     cost: str
     memory_exponent: float
     paper: str
@@ -127,7 +131,17 @@ class Entry:
 
         Returns:
             Keyword arguments for the functions of this entry.
+
+        Raises:
+            ValueError: if one of its options is not given.
         """
+        missing = [name for name in self.options if name not in options]
+        if missing:
+            raise ValueError(
+                f"the mechanism of {self.paper} reads the options "
+                f"{', '.join(self.options)}, and {', '.join(missing)} was not given; "
+                "each is a field of attnjax.config.MechanismConfig."
+            )
         return {name: options[name] for name in self.options}
 
     def bind(self, options: Mapping[str, Any]) -> Callable[..., Attended]:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attnjax.config import MechanismConfig
 from attnjax.ops.attend import dense_attention
 from attnjax.ops.catalog import CATALOG, entry
 from attnjax.ops.entry import FACTS, SLOTS, Sizes
@@ -31,12 +32,11 @@ FACT_MASKS = {
 # Some laws read gradients under these facts, not in bfloat16; their programs serve all
 # other laws too.
 PULLED = {jax.tree.structure(FACT_MASKS[fact]) for fact in ("valid", "causal")}
-# Small values of every option that any mechanism has.
+# Small values of options, where the default is too large to matter for S keys.
 OPTIONS = {
+    **dataclasses.asdict(MechanismConfig()),
     "window": 2,
-    "dilation": 1,
     "block": 2,
-    "num_global": 1,
     "num_random": 1,
     "rank": 3,
     "stride": 2,
@@ -48,8 +48,6 @@ OPTIONS = {
     "rows": 2,
     "temperature": 0.7,
     "redraw_every": 2,
-    "seed": 0,
-    "attend_to_self": False,
 }
 
 
@@ -162,9 +160,10 @@ def test_entry_is_complete(name):
     assert set(line.facts) <= set(FACTS)
     assert set(line.slots) <= set(SLOTS)
     assert "valid" in line.facts, "padding must never be attended to"
-    assert set(line.options) <= set(OPTIONS)
+    fields = {field.name for field in dataclasses.fields(MechanismConfig)}
+    assert set(line.options) <= fields - {"kind"}, "each option is a config field"
     assert line.refusal or set(line.slots) == set(SLOTS)
-    assert line.limit is not None or line.limit_reason
+    assert line.limit is not None or (line.limit_reason and line.reference)
     assert re.search(r"(19|20)\d\d", line.paper)
     assert ("decoder" in line.slots) == (line.incremental is not None)
     assert ("decoder" not in line.slots) or "causal" in line.facts
@@ -333,7 +332,8 @@ def test_weights_are_those_of_the_context(name):
     context, weights = mechanism(query, key, value, ragged())
     if weights is None:
         pytest.skip("forms no weights")
-    np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
+    if mechanism.entry.normalised:
+        np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
     np.testing.assert_array_equal(weights[1, ..., 3:], 0.0)
     np.testing.assert_allclose(weights @ value, context, atol=1e-5)
 
@@ -375,6 +375,31 @@ def test_limit_equals_dense(name):
         expected = jax.device_get(dense(*inputs, mask).context)
         real = np.broadcast_to(mask.valid[..., None], got.shape)
         np.testing.assert_allclose(got[real], expected[real], atol=1e-5)
+
+
+@those(lambda line: line.reference is not None)
+@pytest.mark.parametrize("num_queries", [S, T])
+def test_formula_is_that_of_the_reference(name, num_queries):
+    """Sentence by sentence, without its padding, in float64."""
+    mechanism = case(name)
+    if mechanism.entry.self_only and num_queries != S:
+        pytest.skip("as many queries as keys")
+    inputs = arrays(num_queries=num_queries)
+    extras = {k: np.asarray(x, np.float64) for k, x in mechanism.extras.items()}
+    for mask in masks_of(mechanism):
+        got = mechanism(*inputs, mask).context
+        for row, length in enumerate(mask.valid.sum((1, 2)).tolist()):
+            ends = length if num_queries == S else num_queries, length, length
+            query, key, value = (
+                np.asarray(x[row, :, :end], np.float64)
+                for x, end in zip(inputs, ends, strict=True)
+            )
+            if mask.causal and num_queries != S:
+                continue  # padding lies between the last key and the last query
+            expected = mechanism.entry.reference(
+                *(query, key, value, mask.causal), **mechanism.options, **extras
+            )
+            np.testing.assert_allclose(got[row, :, : ends[0]], expected, atol=1e-4)
 
 
 @those(lambda line: line.accepts_bias and line.limit is not None)
@@ -435,6 +460,12 @@ def test_compiled_memory_grows_as_claimed(name):
     small, large = (temporary_bytes(name, length) for length in (1_024, 4_096))
     exponent = np.log(large / small) / np.log(4)
     assert exponent <= CATALOG[name].memory_exponent + 0.15
+
+
+def test_an_option_that_no_config_has_is_named():
+    line = dataclasses.replace(CATALOG["axial"], options=("rows", "planes"))
+    with pytest.raises(ValueError, match="rows, planes, and planes was not given"):
+        line.bind(dataclasses.asdict(MechanismConfig()))
 
 
 def test_unknown_mechanism_is_refused():
