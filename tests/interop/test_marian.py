@@ -18,8 +18,11 @@ from attnjax.ops.positions import sinusoids
 from attnjax.types import Tokens
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "hf_marian"
-BEAMS, LIMIT = 4, 20  # far more tokens than the longest hypothesis has
-PAD, CLASSES = 30, 31
+CONFIG = json.loads((GOLDEN / "config.json").read_text())
+PAD, CLASSES = CONFIG["pad_token_id"], CONFIG["vocab_size"]
+WIDTH, HIDDEN = CONFIG["d_model"], CONFIG["encoder_ffn_dim"]
+POSITIONS = CONFIG["max_position_embeddings"]
+BEAMS = 4
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,10 @@ def golden():
 
 @pytest.fixture(scope="module")
 def source(golden):
+    return source_of(golden)
+
+
+def source_of(golden):
     return Tokens(golden["input_ids"].astype(np.int32), golden["attention_mask"])
 
 
@@ -53,12 +60,14 @@ def forced(marian, source, golden):
 
 def test_config_and_special_tokens(marian):
     config = marian.config
-    assert (config.width, config.num_heads, config.feed_forward_width) == (32, 4, 48)
-    assert (config.encoder_layers, config.decoder_layers) == (2, 2)
+    assert (config.width, config.feed_forward_width) == (WIDTH, HIDDEN)
+    assert config.num_heads == CONFIG["encoder_attention_heads"]
+    layers = CONFIG["encoder_layers"], CONFIG["decoder_layers"]
+    assert (config.encoder_layers, config.decoder_layers) == layers
     assert (config.activation, config.positions) == ("swish", "halves")
     assert (config.norm_position, config.tied_embeddings) == ("post", "all")
-    assert config.dropout == 0.1
-    assert marian.special == SpecialTokens(pad_id=PAD, bos_id=PAD, eos_id=0)
+    assert config.dropout == CONFIG["dropout"]
+    assert marian.special == SpecialTokens(PAD, PAD, CONFIG["eos_token_id"])
 
 
 def test_states_logits_and_attention(marian, golden, source):
@@ -69,17 +78,22 @@ def test_states_logits_and_attention(marian, golden, source):
     )
     np.testing.assert_allclose(decoded.logits, golden["logits"], rtol=0, atol=1e-4)
     np.testing.assert_allclose(
-        decoded.attention["decoder/layer_1/cross"],
+        decoded.attention[f"decoder/layer_{CONFIG['decoder_layers'] - 1}/cross"],
         golden["cross_attention_last"],
         rtol=0,
         atol=1e-5,
     )
 
 
-def begin(marian, source):
+def limit_of(golden):
+    """Far more tokens than the longest hypothesis has."""
+    return 2 * max(golden["greedy"].shape[1], golden["beam4_lp0.0"].shape[1])
+
+
+def begin(marian, source, limit):
     apply = functools.partial(marian.model.apply, marian.variables)
     encoded = apply(source, train=False, method="encode")
-    return apply(encoded, LIMIT, method="begin")
+    return apply(encoded, limit, method="begin")
 
 
 def step_of(marian, constants, start_id):
@@ -95,44 +109,48 @@ def step_of(marian, constants, start_id):
     return step
 
 
-def searched(marian, source, alpha, special):
+def searched(marian, golden, alpha, special):
     """The 4-best lists: tokens with padding as in the golden, and scores."""
+    limit = limit_of(golden)
 
     @jax.jit
     def run(source):
-        constants, state = begin(marian, source)
+        constants, state = begin(marian, source, limit)
         return beam_search(
             step_of(marian, repeat_for_beams(constants, BEAMS), special.bos_id),
             state,
-            jnp.full(len(source.ids), LIMIT),
+            jnp.full(len(source.ids), limit),
             special=special,
-            max_tokens=LIMIT,
+            max_tokens=limit,
             settings=BeamSettings(
                 beam_size=BEAMS, length_penalty=alpha, penalty="plain", n_best=BEAMS
             ),
         )
 
-    found = jax.device_get(run(source))
+    found = jax.device_get(run(source_of(golden)))
     assert np.all(found.finished)
     return np.where(found.tokens == special.pad_id, PAD, found.tokens), found.scores
 
 
 def lists_of(golden, alpha):
     """The same of transformers, without the start token."""
-    tokens = golden[f"beam4_lp{alpha}"].reshape(3, BEAMS, -1)[:, :, 1:]
-    return tokens, golden[f"beam4_scores_lp{alpha}"].reshape(3, BEAMS)
+    rows = len(golden["input_ids"])
+    tokens = golden[f"beam4_lp{alpha}"].reshape(rows, BEAMS, -1)[:, :, 1:]
+    return tokens, golden[f"beam4_scores_lp{alpha}"].reshape(rows, BEAMS)
 
 
 def test_greedy_ids(marian, golden, source):
+    limit = limit_of(golden)
+
     @jax.jit
     def run(source):
-        constants, state = begin(marian, source)
+        constants, state = begin(marian, source, limit)
         return greedy_search(
             step_of(marian, constants, PAD),
             state,
-            jnp.full(len(source.ids), LIMIT),
+            jnp.full(len(source.ids), limit),
             special=marian.special,
-            max_tokens=LIMIT,
+            max_tokens=limit,
         )
 
     found = run(source)
@@ -144,11 +162,11 @@ def test_greedy_ids(marian, golden, source):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_four_best_of_four_beams(marian, golden, source, alpha):
+def test_four_best_of_four_beams(marian, golden, alpha):
     # That search may choose <pad>, ours never does: start and padding get an id that
     # no class has, and so <pad> is a token like any other.
     alias = SpecialTokens(CLASSES, CLASSES, marian.special.eos_id)
-    tokens, scores = searched(marian, source, alpha, alias)
+    tokens, scores = searched(marian, golden, alpha, alias)
     expected, expected_scores = lists_of(golden, alpha)
     width = expected.shape[-1]
     np.testing.assert_array_equal(tokens[:, :, :width], expected)
@@ -156,18 +174,15 @@ def test_four_best_of_four_beams(marian, golden, source, alpha):
     np.testing.assert_allclose(scores, expected_scores, rtol=0, atol=1e-4)
 
 
-def test_our_own_search_leaves_out_what_contains_padding(marian, golden, source):
-    tokens, scores = searched(marian, source, 1.0, marian.special)
+def test_our_own_search_leaves_out_what_contains_padding(marian, golden):
+    tokens, scores = searched(marian, golden, 1.0, marian.special)
     expected, expected_scores = lists_of(golden, 1.0)
     width = expected.shape[-1]
     chooses_padding = np.any(
         (expected[:, :, :-1] == PAD) & (expected[:, :, 1:] != PAD), -1
     )
-    assert chooses_padding.tolist() == [
-        [False] * 4,
-        [False] * 4,
-        [False, True, False, False],
-    ]
+    if not chooses_padding.any():
+        pytest.skip("no hypothesis of this golden contains padding")
     for row, kept in enumerate(~chooses_padding):
         count = kept.sum()
         np.testing.assert_array_equal(tokens[row, :count, :width], expected[row][kept])
@@ -189,9 +204,7 @@ def save(tmp_path):
     """Writes a checkpoint of the given arrays; the config's members can be replaced."""
 
     def write(arrays, **members):
-        config = json.loads((GOLDEN / "config.json").read_text())
-        config = {**config, **members}
-        (tmp_path / "config.json").write_text(json.dumps(config))
+        (tmp_path / "config.json").write_text(json.dumps({**CONFIG, **members}))
         header, data = {}, b""
         for name, array in arrays.items():
             begin, data = len(data), data + array.tobytes()
@@ -209,26 +222,29 @@ def save(tmp_path):
 
 
 def test_every_array_that_does_not_fit_is_listed_at_once(weights, save):
+    layers = CONFIG["encoder_layers"], CONFIG["decoder_layers"]
     first = "model.encoder.layers.0.self_attn.q_proj.weight"
-    second = "model.decoder.layers.1.encoder_attn_layer_norm.bias"
+    second = f"model.decoder.layers.{layers[1] - 1}.encoder_attn_layer_norm.bias"
     del weights[first], weights[second]
-    weights["model.encoder.layers.2.fc1.bias"] = np.zeros(48, np.float32)
-    weights["model.encoder.layernorm_embedding.weight"] = np.zeros(32, np.float32)
-    weights["final_logits_bias"] = np.zeros((1, 30), np.float32)
+    third = f"model.encoder.layers.{layers[0]}.fc1.bias"
+    weights[third] = np.zeros(HIDDEN, np.float32)
+    weights["model.encoder.layernorm_embedding.weight"] = np.zeros(WIDTH, np.float32)
+    weights["final_logits_bias"] = np.zeros((1, CLASSES - 1), np.float32)
     fc1 = "model.decoder.layers.0.fc1.weight"
     weights[fc1] = weights[fc1].T.copy()
     weights["model.shared.weight"] = weights["model.shared.weight"].astype(np.float64)
     with pytest.raises(ValueError, match="does not fit the config.json") as caught:
         load_marian(save(weights))
     lines = str(caught.value).split("\n  ")
+    d, f, c = WIDTH, HIDDEN, CLASSES
     assert set(lines[1:-1] + lines[-1].split("\n")[:1]) == {
-        "final_logits_bias: float32[1, 30] -> float32[1, 31]",
-        "model.decoder.layers.0.fc1.weight: float32[32, 48] -> float32[48, 32]",
-        f"{second}: missing, expected float32[32]",
-        "model.encoder.layernorm_embedding.weight: float32[32] not expected",
-        "model.encoder.layers.2.fc1.bias: float32[48] not expected",
-        f"{first}: missing, expected float32[32, 32]",
-        "model.shared.weight: float64[31, 32] -> float32[31, 32]",
+        f"final_logits_bias: float32[1, {c - 1}] -> float32[1, {c}]",
+        f"{fc1}: float32[{d}, {f}] -> float32[{f}, {d}]",
+        f"{second}: missing, expected float32[{d}]",
+        f"model.encoder.layernorm_embedding.weight: float32[{d}] not expected",
+        f"{third}: float32[{f}] not expected",
+        f"{first}: missing, expected float32[{d}, {d}]",
+        f"model.shared.weight: float64[{c}, {d}] -> float32[{c}, {d}]",
     }
 
 
@@ -254,7 +270,7 @@ def test_bias_of_the_logits_reaches_whole_passes_and_steps(
 
     @jax.jit
     def first_step(source):
-        constants, state = begin(biased, source)
+        constants, state = begin(biased, source, 2)
         tokens = jnp.full(len(source.ids), biased.special.bos_id)
         return step_of(biased, constants, PAD)(state, tokens)[0]
 
@@ -263,7 +279,7 @@ def test_bias_of_the_logits_reaches_whole_passes_and_steps(
 
 def test_what_a_file_holds_twice_is_accepted_where_it_agrees(weights, save):
     table = weights["model.shared.weight"]
-    sines = np.asarray(sinusoids(np.arange(64), 32, "halves"))
+    sines = np.asarray(sinusoids(np.arange(POSITIONS), WIDTH, "halves"))
     copies = {
         "lm_head.weight": table,
         "model.encoder.embed_tokens.weight": table,
@@ -298,7 +314,8 @@ def test_two_vocabularies(weights, save, tied):
         )
     )
     params = loaded.variables["params"]
-    assert (loaded.model.source_size, loaded.model.target_size) == (62, 31)
+    sizes = loaded.model.source_size, loaded.model.target_size
+    assert sizes == (2 * CLASSES, CLASSES)
     np.testing.assert_array_equal(
         params["source_embedding"]["table"], np.tile(table, (2, 1))
     )

@@ -9,6 +9,9 @@ import pytest
 from attnjax.interop.marian_config import read_marian_config
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "hf_marian"
+CONFIG = json.loads((GOLDEN / "config.json").read_text())
+WIDTH, CLASSES = CONFIG["d_model"], CONFIG["vocab_size"]
+HEADS, HIDDEN = CONFIG["encoder_attention_heads"], CONFIG["encoder_ffn_dim"]
 
 
 @pytest.fixture
@@ -16,7 +19,7 @@ def save(tmp_path):
     """Writes the golden's config with members replaced, or left out where None."""
 
     def write(**members):
-        config = {**json.loads((GOLDEN / "config.json").read_text()), **members}
+        config = {**CONFIG, **members}
         config = {name: value for name, value in config.items() if value is not None}
         path = tmp_path / "config.json"
         path.write_text(json.dumps(config))
@@ -35,19 +38,19 @@ REFUSED = [
     ({"add_final_layer_norm": True}, "add_final_layer_norm must be false"),
     ({"static_position_embeddings": False}, "static_position_embeddings must be true"),
     ({"activation_function": "tanh"}, "must be one of relu, gelu, swish, silu"),
-    ({"decoder_attention_heads": 8}, "encoder_attention_heads and decoder_attention_h"),
-    ({"encoder_ffn_dim": 64}, "encoder_ffn_dim and decoder_ffn_dim must be equal"),
+    ({"decoder_attention_heads": 2 * HEADS}, "encoder_attention_heads and decoder_att"),
+    ({"encoder_ffn_dim": HIDDEN + 1}, "encoder_ffn_dim and decoder_ffn_dim must be eq"),
     ({"d_model": None}, "d_model must be of type int, got None"),
-    ({"d_model": "32"}, "d_model must be of type int, got '32'"),
+    ({"d_model": str(WIDTH)}, f"d_model must be of type int, got '{WIDTH}'"),
     ({"d_model": True}, "d_model must be of type int, got True"),
-    ({"d_model": 30}, "width must be a multiple of num_heads"),
+    ({"d_model": WIDTH + 1}, "width must be a multiple of num_heads"),
     ({"encoder_layers": 0}, "encoder_layers must be greater than 0"),
     ({"dropout": 1.5}, "dropout must be 0 or more and less than 1"),
     ({"vocab_size": -3}, "vocab_size must be greater than 0"),
-    ({"decoder_vocab_size": 40}, "decoder_vocab_size must equal vocab_size"),
+    ({"decoder_vocab_size": CLASSES + 1}, "decoder_vocab_size must equal vocab_size"),
     ({"tie_word_embeddings": False}, "tie_word_embeddings must be true"),
-    ({"decoder_start_token_id": 31}, "decoder_start_token_id must be one of 31"),
-    ({"pad_token_id": -1}, "pad_token_id must be one of 31"),
+    ({"decoder_start_token_id": CLASSES}, f"token_id must be one of {CLASSES}"),
+    ({"pad_token_id": -1}, f"pad_token_id must be one of {CLASSES}"),
     ({"eos_token_id": [0]}, "eos_token_id must be of type int"),
 ]
 
@@ -67,7 +70,7 @@ def test_what_older_files_leave_out_is_tied_and_of_one_vocabulary(save):
     config = read_marian_config(older)
     assert config.model.tied_embeddings == "all"
     assert config.model.dropout == 0.0
-    assert config.source_size == config.target_size == 31
+    assert config.source_size == config.target_size == CLASSES
 
 
 def test_silu_is_swish(save):

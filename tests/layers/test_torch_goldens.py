@@ -13,14 +13,13 @@ from attnjax.layers.transformer import Decoder, Encoder
 from attnjax.types import Mask
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-WIDTH, HEADS, HIDDEN, LAYERS = 12, 3, 20, 2
 
 
 @pytest.fixture(scope="module")
 def attention():
     golden = dict(np.load(GOLDEN / "torch_mha.npz"))
-    assert golden["num_heads"] == HEADS
-    return MultiHeadAttention(WIDTH, HEADS), golden
+    width = golden["query"].shape[-1]
+    return MultiHeadAttention(width, int(golden["num_heads"])), golden
 
 
 def test_cross_attention(attention):
@@ -59,11 +58,11 @@ def test_causal_self_attention(attention):
 def test_encoder_and_decoder(norm_position):
     golden = dict(np.load(GOLDEN / f"torch_transformer_{norm_position}ln.npz"))
     config = TransformerConfig(
-        width=WIDTH,
-        num_heads=HEADS,
-        feed_forward_width=HIDDEN,
-        encoder_layers=LAYERS,
-        decoder_layers=LAYERS,
+        width=golden["source"].shape[-1],
+        num_heads=int(golden["num_heads"]),
+        feed_forward_width=len(golden["param:encoder.layers.0.linear1.bias"]),
+        encoder_layers=num_layers(golden, "param:encoder."),
+        decoder_layers=num_layers(golden, "param:decoder."),
         norm_position=norm_position,
     )
     mask = Mask(valid=golden["valid_source"])
@@ -93,10 +92,16 @@ def test_every_weight_of_pytorch_is_used():
     assert sum(leaf.size for leaf in jax.tree.leaves(ours)) == theirs
 
 
+def num_layers(golden, prefix):
+    return sum(
+        name.startswith(prefix) and name.endswith("linear1.bias") for name in golden
+    )
+
+
 def stack(golden, prefix, layer):
     layers = {
         f"layer_{index}": layer(golden, f"{prefix}layers.{index}.")
-        for index in range(LAYERS)
+        for index in range(num_layers(golden, prefix))
     }
     return layers | {"norm": norm(golden, f"{prefix}norm.")}
 
@@ -133,9 +138,10 @@ def self_attention(weight, bias, output):
 
 
 def cross_attention(weight, bias, output):
+    width = weight.shape[1]
     return {
-        "query": linear(weight[:WIDTH], bias[:WIDTH]),
-        "key_value": fused(weight[WIDTH:], bias[WIDTH:], 2),
+        "query": linear(weight[:width], bias[:width]),
+        "key_value": fused(weight[width:], bias[width:], 2),
         "output": output,
     }
 
@@ -160,5 +166,5 @@ def linear(weight, bias):
 
 
 def fused(weight, bias, parts):
-    kernel = weight.reshape(parts, -1, WIDTH).transpose(2, 0, 1)
+    kernel = weight.reshape(parts, -1, weight.shape[1]).transpose(2, 0, 1)
     return {"kernel": kernel, "bias": bias.reshape(parts, -1)}
