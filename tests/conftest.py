@@ -10,13 +10,13 @@ from pathlib import Path
 
 # Tests compile far more than they compute: leave out LLVM's optimisations and XLA's
 # emitters of fused loops, which take half of the time, and keep what was compiled.
-_flags = [
-    "--xla_force_host_platform_device_count=8",
-    "--xla_backend_optimization_level=0",
-    "--xla_cpu_parallel_codegen_split_count=1",
-]
-if importlib.metadata.version("jaxlib").startswith("0.10."):  # later ones know no such
-    _flags.append("--xla_cpu_use_fusion_emitters=false")
+# `tests/test_users_settings.py` runs a part of them again with neither left out.
+_flags = ["--xla_force_host_platform_device_count=8"]
+if "ATTNJAX_TEST_AS_USERS" not in os.environ:
+    _flags.append("--xla_backend_optimization_level=0")
+    _flags.append("--xla_cpu_parallel_codegen_split_count=1")
+    if importlib.metadata.version("jaxlib").startswith("0.10."):  # later: no such flag
+        _flags.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_flags])
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault(
