@@ -15,7 +15,7 @@ _PROMPT = "> "
 
 
 def input_blocks(
-    file: Path | None, *, block_bytes: int = BLOCK_BYTES
+    file: Path | None, *, block_bytes: int = BLOCK_BYTES, block_lines: int | None = None
 ) -> Iterator[list[str]]:
     """The lines of a file, or those of standard input as they arrive.
 
@@ -24,6 +24,7 @@ def input_blocks(
     Args:
         file: None means standard input.
         block_bytes: as `attnjax.data.lines.line_blocks` takes it.
+        block_lines: likewise.
 
     Yields:
         One line or more, as `attnjax.data.lines.line_blocks` reads them.
@@ -32,12 +33,11 @@ def input_blocks(
         ValueError: a line is not UTF-8; the lines before it have been yielded.
         OSError: the file cannot be read.
     """
-    if file is not None:
-        yield from line_blocks(file, block_bytes=block_bytes)
-    elif sys.stdin.isatty():
+    if file is None and sys.stdin.isatty():
         yield from _typed_lines(sys.stdin.buffer)
-    else:
-        yield from line_blocks(sys.stdin.buffer, block_bytes=block_bytes)
+        return
+    source = sys.stdin.buffer if file is None else file
+    yield from line_blocks(source, block_bytes=block_bytes, block_lines=block_lines)
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ def translate(options: argparse.Namespace) -> int:
 
     reading = _reading(options, run) if options.alignments else None
     n_best = run.translator.config.n_best > 1
-    blocks = input_blocks(file, block_bytes=_block_bytes(run))
+    blocks = input_blocks(file, **_block_sizes(run))
     names = str(file or "standard input"), str(prefixes)
     done = 0
     with line_progress(total) as advance:
@@ -282,15 +282,16 @@ def _pairs(
     from attnjax.data.lines import in_step, line_blocks
 
     source, target = (
-        line_blocks(file, block_bytes=_block_bytes(run))
+        line_blocks(file, **_block_sizes(run))
         for file in (options.source, options.target)
     )
     return in_step(source, target, (str(options.source), str(options.target)))
 
 
-def _block_bytes(run: Any) -> int:
+def _block_sizes(run: Any) -> dict[str, int]:
     """Text of a few batches: each block is computed and delivered by itself."""
-    return 8 * int(run.translator.config.tokens_per_batch)
+    tokens = int(run.translator.config.tokens_per_batch)
+    return {"block_bytes": 8 * tokens, "block_lines": max(1, tokens // 8)}
 
 
 def _read(file: Path) -> list[str]:

@@ -50,7 +50,10 @@ def read_lines(file: Path | str | BinaryIO) -> list[str]:
 
 
 def line_blocks(
-    file: Path | str | BinaryIO, *, block_bytes: int = BLOCK_BYTES
+    file: Path | str | BinaryIO,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+    block_lines: int | None = None,
 ) -> Iterator[list[str]]:
     """Reads UTF-8 text block by block.
 
@@ -61,6 +64,7 @@ def line_blocks(
     Args:
         file: as `read_lines` takes it.
         block_bytes: the size of a block, decompressed.
+        block_lines: the most lines of a block; None is no limit.
 
     Yields:
         One line or more, without their ends.
@@ -70,11 +74,16 @@ def line_blocks(
         OSError: likewise.
     """
     if isinstance(file, Path | str):
-        with _opened(Path(file)) as stream:
-            yield from _blocks(stream, str(file), block_bytes)
+        name = str(file)
+        opened: contextlib.AbstractContextManager[BinaryIO] = _opened(Path(file))
     else:
+        opened = contextlib.nullcontext(file)
         name = str(getattr(file, "name", "the input"))
-        yield from _blocks(file, name, block_bytes)
+    with opened as stream:
+        for block in _blocks(stream, name, block_bytes):
+            most = block_lines or len(block)
+            for start in range(0, len(block), most):
+                yield block[start : start + most]
 
 
 def count_lines(file: Path) -> int | None:

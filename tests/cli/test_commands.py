@@ -476,7 +476,9 @@ def test_progress_is_for_a_terminal(call, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "attnjax.cli.progress.sys",
         types.SimpleNamespace(
-            stderr=types.SimpleNamespace(isatty=lambda: True), stdout=io.StringIO()
+            stderr=types.SimpleNamespace(isatty=lambda: True),
+            stdout=io.StringIO(),
+            unraisablehook=None,
         ),
     )
     _, rows, err = call("translate", file)

@@ -122,6 +122,11 @@ def test_blocks_of_any_size_are_the_same_lines(content, size):
     assert parts[1] == whole[1]
 
 
+def test_a_block_may_be_bounded_in_lines(write):
+    path = write("x", b"a\nb\nc\nd\ne")
+    assert [*line_blocks(path, block_lines=2)] == [["a", "b"], ["c", "d"], ["e"]]
+
+
 def test_the_lines_before_a_fault_are_delivered(write):
     invalid = write("x.de", b"a\nb\nc\xff\nd\n")
     delivered, fault = blocks_and_fault(line_blocks(invalid))
