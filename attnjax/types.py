@@ -74,16 +74,29 @@ class Mask:
                 "a segment mask needs query_segments and key_segments, got only one; "
                 "pass both, or neither."
             )
-        if self.window is not None and min(self.window) < 0:
+        if not isinstance(self.causal, bool | np.bool_):
             raise ValueError(
-                f"window must be two counts of positions >= 0, got {self.window}."
+                "causal must be True or False, which is known before anything is "
+                f"compiled, got {self.causal!r}."
+            )
+        if self.window is not None and not _are_two_counts(self.window):
+            raise ValueError(
+                "window must be a tuple of two counts of positions >= 0, got "
+                f"{self.window!r}."
             )
 
     def over_heads(self) -> Mask:
         """The same facts for arrays that have a head axis before ``T`` or ``S``."""
 
         def with_head_axis(fact: Array | None) -> Array | None:
-            return None if fact is None else fact[..., None, :]
+            if fact is None:
+                return None
+            if not getattr(fact, "ndim", 0):
+                raise ValueError(
+                    "a mask's facts must be arrays with an axis of positions, got "
+                    f"{fact!r}."
+                )
+            return fact[..., None, :]
 
         return dataclasses.replace(
             self,
@@ -91,6 +104,18 @@ class Mask:
             query_segments=with_head_axis(self.query_segments),
             key_segments=with_head_axis(self.key_segments),
         )
+
+
+def _are_two_counts(window: Any) -> bool:
+    return (
+        isinstance(window, tuple)
+        and len(window) == 2
+        and all(
+            isinstance(side, int | np.integer) and not isinstance(side, bool)
+            for side in window
+        )
+        and min(window) >= 0
+    )
 
 
 jax.tree_util.register_dataclass(

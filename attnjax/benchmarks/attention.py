@@ -168,7 +168,7 @@ def _compiled(
     width = arguments.head_width
     sizes = Sizes(arguments.heads, width, width, max_keys=length)
     extras = line.draw(jax.random.key(0), sizes, options)
-    attend = line.bind(options)
+    attend = line.bind(options, sizes)
     mask = Mask(causal=arguments.causal)
 
     def forward(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:

@@ -1,15 +1,28 @@
-"""Mechanisms of the catalog inside Flax's own multi-head attention."""
+"""Mechanisms of the catalog inside Flax's own multi-head attention, linen and nnx."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
+from flax import nnx
 
+from attnjax.config import MechanismConfig, TransformerConfig
 from attnjax.ops.catalog import entry
-from attnjax.types import Array, Mask
+from attnjax.ops.door import require_facts, require_fit
+from attnjax.ops.entry import Sizes
+from attnjax.ops.masks import all_of, allowed
+from attnjax.ops.scorers import scaled_dot_scores
+from attnjax.ops.softmax import masked_softmax
+from attnjax.types import Array, Attended, Mask
+
+# What Flax passes and any mechanism here does anyway, or needs for dropout only.
+_HARMLESS = ("broadcast_dropout", "dropout_rng", "force_fp32_for_softmax")
 
 
 def flax_attention_fn(
@@ -19,17 +32,18 @@ def flax_attention_fn(
     arrays: Mapping[str, Array] | None = None,
     **options: Any,
 ) -> Callable[..., jax.Array]:
-    """A mechanism as ``attention_fn`` of ``flax.linen.MultiHeadDotProductAttention``.
+    """A mechanism as the ``attention_fn`` of Flax's attention layers.
 
-    Flax hands a mask over as an n x n array, in which no mechanism below n x n could
-    find its facts. So the facts are given here, and an array from Flax is refused
-    rather than ignored. The same goes for dropout, which needs the weights.
+    They are ``flax.linen.MultiHeadDotProductAttention`` and
+    ``flax.nnx.MultiHeadAttention``. Flax hands a mask over as an array of all pairs, in
+    which no mechanism below n x n could find its facts. So the facts are given here,
+    and only dense attention takes an array too, and with it ``decode=True``, whose
+    cache Flax describes by such an array. Others refuse it rather than ignore it.
+    Nobody takes dropout or a bias. ``sow_weights`` works where weights are formed.
 
     >>> import jax, jax.numpy as jnp
     >>> from flax import linen as nn
-    >>> attention_fn = flax_attention_fn(
-    ...     "sliding_window", Mask(causal=True), window=4, dilation=1
-    ... )
+    >>> attention_fn = flax_attention_fn("sliding_window", Mask(causal=True), window=4)
     >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, attention_fn=attention_fn)
     >>> x = jnp.ones((1, 10, 8))
     >>> layer.init_with_output(jax.random.key(0), x)[0].shape
@@ -40,19 +54,22 @@ def flax_attention_fn(
         mask_facts: for all calls, without a head axis; None allows every key.
         arrays: parameters and buffers of a mechanism that has them, see
             `attnjax.ops.entry.Entry.draw`.
-        **options: of the mechanism, by name; all that the catalog lists for it.
+        **options: of the mechanism, by name; the others are those of
+            `attnjax.config.MechanismConfig`. What it calls the root of max_positions is
+            that of `attnjax.config.TransformerConfig`'s.
 
     Returns:
         A function of query, key and value ``[B, length, H, K]``, in Flax's layout.
 
     Raises:
-        ValueError: if there is no such mechanism or an option is missing; and when the
-            function is called with an array mask, a bias or dropout.
+        ValueError: if there is no such mechanism, or it has no such option; and when
+            the function is called with what the mechanism cannot honour.
     """
-    _require_options(name, entry(name).options, options)
-    attend = entry(name).bind(options)
+    line = entry(name)
+    _refuse_unknown(name, line.options, options)
+    chosen = dataclasses.asdict(MechanismConfig(**{**options, "kind": name}))
+    max_keys = TransformerConfig().max_positions
     facts = (mask_facts or Mask()).over_heads()
-    given = dict(arrays or {})
 
     def attention_fn(
         query: Array,
@@ -60,37 +77,107 @@ def flax_attention_fn(
         value: Array,
         bias: Array | None = None,
         mask: Array | None = None,
-        dropout_rate: float = 0.0,
-        deterministic: bool = True,
-    ) -> jax.Array:  # Flax passes only what is named here
-        drops = dropout_rate > 0.0 and not deterministic
-        _refuse_extras(name, mask, bias, drops)
-        heads_first = (jnp.swapaxes(x, -3, -2) for x in (query, key, value))
-        context = attend(*heads_first, facts, **given).context
-        return jnp.swapaxes(jnp.asarray(context), -3, -2)
+        **more: Any,
+    ) -> jax.Array:
+        module, here, dtype = more.pop("module", None), facts, more.pop("dtype", None)
+        _refuse_extras(name, bias, more)
+        if more.get("is_causal"):
+            here = dataclasses.replace(facts, causal=True)
+        heads_first = [jnp.swapaxes(x, -3, -2) for x in (query, key, value)]
+        if dtype is not None:
+            heads_first = [x.astype(dtype) for x in heads_first]
+        if mask is None:
+            width, value_width = query.shape[-1], value.shape[-1]
+            sizes = Sizes(query.shape[-2], width, value_width, max_keys)
+            attend = line.bind(chosen, sizes)
+            attended = attend(*heads_first, here, **(arrays or {}))
+        else:
+            _require_array_mask(name, mask, here, heads_first)
+            attended = _dense_under(mask, here, heads_first)
+        if module is not None:
+            _sow(name, module, attended.weights)
+        return jnp.swapaxes(jnp.asarray(attended.context), -3, -2)
 
+    # Linen passes only what the signature names: ours takes all that its own does.
+    attention_fn.__signature__ = inspect.signature(  # type: ignore[attr-defined]
+        nn.dot_product_attention
+    )
     return attention_fn
 
 
-def _require_options(name: str, known: Collection[str], given: Collection[str]) -> None:
-    missing = sorted(set(known) - set(given))
+def _refuse_unknown(name: str, known: Collection[str], given: Collection[str]) -> None:
     unknown = sorted(set(given) - set(known))
-    if missing or unknown:
+    if unknown:
         raise ValueError(
-            f"{name} takes the options {', '.join(known) or 'none'}; missing: "
-            f"{', '.join(missing) or 'none'}, unknown: {', '.join(unknown) or 'none'}."
+            f"{name} takes the options {', '.join(known) or 'none'}; unknown: "
+            f"{', '.join(unknown)}."
         )
 
 
-def _refuse_extras(
-    name: str, mask: Array | None, bias: Array | None, drops: bool
-) -> None:
-    if mask is not None or bias is not None:
+def _refuse_extras(name: str, bias: Array | None, more: Mapping[str, Any]) -> None:
+    """Refuses what would change the result and cannot be honoured."""
+    if bias is not None:
         raise ValueError(
-            f"{name} attention takes mask facts, not an n x n mask or bias array; "
-            "pass mask_facts=Mask(...) to flax_attention_fn instead."
+            f"{name} attention takes no bias array from Flax; see accepts_bias in "
+            "attnjax.ops.entry for terms of the scores."
         )
-    if drops:
+    if more.get("dropout_rate", 0.0) > 0.0 and not more.get("deterministic", False):
         raise ValueError(
             f"{name} attention has no dropout on its weights; use dropout_rate=0."
         )
+    read = (*_HARMLESS, "dropout_rate", "deterministic", "is_causal")
+    unread = [
+        word for word, given in more.items() if given is not None and word not in read
+    ]
+    if unread:
+        raise ValueError(
+            f"{name} attention cannot honour Flax's {' and '.join(unread)}; leave it "
+            "at its default."
+        )
+
+
+def _require_array_mask(
+    name: str, mask: Array, facts: Mask, inputs: list[jax.Array]
+) -> None:
+    if name != "dense":
+        raise ValueError(
+            f"{name} attention takes mask facts, not an n x n mask (nor decode=True, "
+            "whose cache Flax describes by one); pass mask_facts=Mask(...) to "
+            "flax_attention_fn instead, or use dense."
+        )
+    num_queries, num_keys = inputs[0].shape[-2], inputs[1].shape[-2]
+    if facts.window is not None and num_queries != num_keys:
+        raise ValueError(
+            "a window beside an array mask needs as many queries as keys, got "
+            f"{num_queries} and {num_keys}: in Flax's decode=True nobody says at which "
+            "position the query stands. Put the window into the mask."
+        )
+    if mask.ndim != inputs[0].ndim:
+        raise ValueError(
+            f"dense attention in Flax takes a mask [B, 1 or H, T, S], got {mask.shape}."
+        )
+
+
+def _dense_under(mask: Array, facts: Mask, inputs: list[jax.Array]) -> Attended:
+    """Dense attention where both the facts and Flax's array allow it."""
+    query, key, value = inputs
+    require_fit("dense attention", query, key, value, any_width=False)
+    scores = scaled_dot_scores(query, key)
+    require_facts("dense attention", facts, scores.shape)
+    of_facts = allowed(facts, scores.shape)
+    of_both = [jnp.asarray(mask) != 0, *([] if of_facts is None else [of_facts])]
+    weights = masked_softmax(scores, all_of(of_both))
+    context = jnp.einsum("...ts,...sv->...tv", weights.astype(value.dtype), value)
+    return Attended(context, weights)
+
+
+def _sow(name: str, module: Any, weights: Array | None) -> None:
+    """Keeps the weights where Flax's own attention would."""
+    if weights is None:
+        raise ValueError(
+            f"{name} attention forms no weights; use sow_weights=False, or dense."
+        )
+    is_linen = isinstance(module, nn.Module)
+    module.sow(
+        "intermediates" if is_linen else nnx.Intermediate, "attention_weights", weights
+    )

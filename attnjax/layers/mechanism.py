@@ -33,7 +33,7 @@ class CatalogAttention(nn.Module):
     def setup(self) -> None:
         """Makes the arrays that the mechanism owns; most own none."""
         line = self.line
-        self.options = line.chosen(dataclasses.asdict(self.config))
+        self.options = line.chosen(dataclasses.asdict(self.config), self.sizes)
         self.learned = {
             name: self.param(name, parameter.init, parameter.shape)
             for name, parameter in _made(line.parameters, self.sizes, self.options)
@@ -153,7 +153,7 @@ def require_slot(config: MechanismConfig, slot: Slot, sizes: Sizes) -> None:
     if slot not in line.slots:
         raise ValueError(refusal(config.kind, slot))
     if slot == "decoder" and line.incremental is not None:
-        options = line.chosen(dataclasses.asdict(config))
+        options = line.chosen(dataclasses.asdict(config), sizes)
         begin = functools.partial(line.incremental.begin, **options)
         jax.eval_shape(lambda: begin(1, 1, sizes, jnp.float32))
 

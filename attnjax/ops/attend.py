@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 
+from attnjax.ops.door import door, require_array, require_facts
 from attnjax.ops.masks import allowed
 from attnjax.ops.relative import Bias, biased
 from attnjax.ops.scorers import scaled_dot_scores
@@ -34,13 +35,25 @@ def attend(
     Returns:
         Context ``[..., T, V]`` and weights ``[..., T, S]``; both are exactly 0 for a
         query that may attend to no key.
+
+    Raises:
+        ValueError: if scores, values and facts do not fit together.
     """
-    weights = masked_softmax(scores, allowed(mask, *scores.shape[-2:]))
+    require_array("scores", scores)
+    require_array("value", value)
+    if scores.ndim != value.ndim or scores.shape[-1] != value.shape[-2]:
+        raise ValueError(
+            "attend needs a value for each scored key, got scores "
+            f"{scores.shape} and value {value.shape}."
+        )
+    require_facts("attend", mask, scores.shape)
+    weights = masked_softmax(scores, allowed(mask, scores.shape))
     used = weights if dropout is None else dropout(weights)
     context = jnp.einsum("...ts,...sv->...tv", used.astype(value.dtype), value)
     return Attended(context, weights)
 
 
+@door
 def dense_attention(
     query: Array,
     key: Array,

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.ops.attend import dense_attention
+from attnjax.ops.door import door, require_fit
 from attnjax.ops.masks import leading_shape, refuse, require_self, with_rank
 from attnjax.ops.padding import real_positions, root_above, roots_above
 from attnjax.types import Array, Attended, Mask
@@ -39,7 +40,19 @@ def axial_attention_2d(
     Returns:
         Context ``[..., R, C, V]``, 0 on cells with no real one in their row or column;
         no weights.
+
+    Raises:
+        ValueError: if the arrays are not of one grid.
     """
+    require_fit("axial_attention_2d", query, key, value, any_width=False)
+    if (
+        query.ndim < 3
+        or not query.shape[-3:-1] == key.shape[-3:-1] == value.shape[-3:-1]
+    ):
+        raise ValueError(
+            "axial_attention_2d needs arrays of one grid [..., rows, columns, width], "
+            f"got {query.shape}, {key.shape} and {value.shape}."
+        )
     query, key, first = (
         jnp.asarray(array, jnp.float32) for array in (query, key, value)
     )
@@ -52,6 +65,7 @@ def axial_attention_2d(
     return Attended(jnp.swapaxes(along_columns, -2, -3).astype(value.dtype), None)
 
 
+@door
 def axial_attention(
     query: Array, key: Array, value: Array, mask: Mask, *, rows: int = 0
 ) -> Attended:

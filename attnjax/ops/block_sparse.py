@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from attnjax.ops.blocks import (
+    FILLED,
     SMALLEST_BLOCK,
     Side,
     cut,
@@ -17,7 +18,8 @@ from attnjax.ops.blocks import (
     pick,
     sides,
 )
-from attnjax.ops.masks import refuse
+from attnjax.ops.door import door
+from attnjax.ops.masks import refuse, with_rank
 from attnjax.ops.parts import Part, Rule, attend_all, attend_blocks, mean, union
 from attnjax.ops.relative import Bias
 from attnjax.types import Array, Attended, Mask
@@ -52,6 +54,7 @@ class BlockPattern:
             raise ValueError(f"seed must be in [0, 2^32), got {self.seed}.")
 
 
+@door
 def block_sparse_attention(
     query: Array,
     key: Array,
@@ -69,8 +72,9 @@ def block_sparse_attention(
     internal transformer construction). One softmax over all of them, and no key counts
     twice. Time and memory ``O(n · block · (3 + num_global + num_random))``.
 
-    The paper draws from all blocks of a fixed length, here see `random_blocks`. All
-    heads share the draw. A causal mask hides what is later in any of the blocks.
+    The paper draws from all blocks of a fixed length, here `random_blocks` draws from
+    those of each sentence. All heads share the draw. A causal mask hides what is later
+    in any of the blocks.
 
     Args:
         query: ``[..., T, K]``.
@@ -100,8 +104,15 @@ def block_sparse_attention(
     queries, keys = sides(query, key, value, mask, "block_sparse")
     everything = Rule(mask, None, bias)
     parts = [_attend_neighbours(queries, keys, pattern, everything)]
-    chosen = random_blocks(-(-length // block), pattern)
-    if (chosen >= 0).any():
+    num_blocks = -(-length // block)
+    # Of fewer blocks, each is a global one, a neighbour or the block itself.
+    if pattern.num_random and num_blocks > pattern.num_global + 2:
+        chosen = random_blocks(
+            num_blocks,
+            pattern,
+            causal=mask.causal,
+            own_blocks=None if mask.causal else _own_blocks(mask, block),
+        )
         random_keys = pick(cut(keys, block), chosen)
         parts.append(attend_blocks(queries, random_keys, block, everything))
     count = min(pattern.num_global * block, length)
@@ -116,7 +127,7 @@ def block_sparse_attention(
 def block_sparse_pattern(
     query_position: Array, key_position: Array, **options: int
 ) -> Array:
-    """Whether a query sees a key.
+    """Whether a query sees a key under a causal mask.
 
     Args:
         query_position: ``[..., 1]`` int.
@@ -124,7 +135,7 @@ def block_sparse_pattern(
         **options: of `BlockPattern`.
 
     Returns:
-        Bool ``[..., S]``.
+        Bool ``[..., S]``; of later keys, too, which the mask forbids.
     """
     pattern = BlockPattern(**options)
     query_block = query_position // pattern.block
@@ -132,37 +143,85 @@ def block_sparse_pattern(
     near = jnp.abs(key_block - query_block) <= 1
     of_global = jnp.minimum(key_block, query_block) < pattern.num_global
     num_blocks = -(-key_position.shape[-1] // pattern.block)
-    chosen = jnp.asarray(random_blocks(num_blocks, pattern))[query_block]
+    chosen = random_blocks(num_blocks, pattern, causal=True)[query_block]
     return near | of_global | (chosen == key_block[..., None]).any(axis=-1)
 
 
-@functools.lru_cache(maxsize=64)
-def random_blocks(num_blocks: int, pattern: BlockPattern) -> np.ndarray:
+def random_blocks(
+    num_blocks: int,
+    pattern: BlockPattern,
+    *,
+    causal: bool,
+    own_blocks: Array | None = None,
+) -> jax.Array:
     """The random blocks that each block sees, none of them seen already.
 
-    Block ``i`` draws from the first ``2^p`` blocks, the least power of two above ``i``,
-    and what it draws beyond the end of the sequence is lost. So a sentence has the same
-    pattern alone and in a longer, padded batch, and while it is decoded step by step.
+    A block draws from all blocks of its own sentence, or under a causal mask from the
+    earlier ones, each set of ``num_random`` alike likely (Floyd's algorithm, Bentley
+    and Floyd 1987); where there are fewer it takes them all. The draw depends on seed,
+    block and number of candidates: not on padding, nor on what is yet to be decoded.
 
     Args:
-        num_blocks: of the sequence.
+        num_blocks: of the longest sentence.
         pattern: how many to draw, and the seed.
+        causal: whether later blocks are out of sight.
+        own_blocks: ``[...]`` int, of each sentence; None if all are the longest.
 
     Returns:
-        ``[num_blocks, picks]`` int, -1 where there is none to draw.
+        ``[..., num_blocks, draws]`` int, up to num_random draws, -1 where there is none
+        to draw.
     """
-    picks = min(pattern.num_random, num_blocks)
-    chosen = np.full((num_blocks, picks), -1, np.int32)
-    for block in range(pattern.num_global, num_blocks):
-        # The stream of the old generator is frozen: a checkpoint keeps its pattern.
-        generator = np.random.RandomState([pattern.seed, block])
-        drawn = generator.permutation(1 << block.bit_length())
-        is_new = (drawn >= pattern.num_global) & (abs(drawn - block) > 1)
-        drawn = drawn[is_new][: pattern.num_random]
-        drawn = drawn[drawn < num_blocks]
-        chosen[block, : len(drawn)] = drawn
-    chosen.flags.writeable = False
-    return chosen
+    block = jnp.arange(num_blocks)
+    end = jnp.full((1,), num_blocks) if own_blocks is None else own_blocks[..., None]
+    block = with_rank(block, end.ndim)
+    if causal:
+        end = jnp.minimum(end, block - 1)
+    start = pattern.num_global
+    end = jnp.maximum(end, start)
+    near_start = jnp.clip(block - 1, start, end)
+    num_near = jnp.clip(block + 2, start, end) - near_start
+    num_candidates = end - start - num_near
+    # With more draws than blocks, the first ones find nothing.
+    turns = range(max(pattern.num_random - num_blocks, 0), pattern.num_random)
+    picks: list[jax.Array] = []
+    for turn in turns:
+        last = num_candidates - pattern.num_random + turn
+        word = with_rank(_random_words(num_blocks, pattern.seed, turn), last.ndim)
+        drawn = (word % (jnp.maximum(last, 0) + 1).astype(jnp.uint32)).astype(jnp.int32)
+        for earlier in picks:
+            drawn = jnp.where(earlier == drawn, last, drawn)
+        picks.append(jnp.where(last >= 0, drawn, FILLED))
+    if not picks:
+        return jnp.zeros((*end.shape[:-1], num_blocks, 0), jnp.int32)
+    chosen = jnp.stack(picks, axis=-1)
+    exists = (chosen >= 0) & (block >= start)[..., None]
+    chosen = chosen + start
+    skipped = jnp.where(chosen >= near_start[..., None], num_near[..., None], 0)
+    return jnp.where(exists, chosen + skipped, FILLED)
+
+
+def _random_words(num_blocks: int, seed: int, turn: int) -> jax.Array:
+    """A random word for one draw of each block ``[num_blocks]``, the same for ever.
+
+    A hash of seed, block and turn (lowbias32, see `attnjax.ops.dropout`): a checkpoint
+    depends on the pattern, so it must not change with a library's generator.
+    """
+    word = np.full(num_blocks, seed, np.uint32)
+    for more in (np.arange(num_blocks, dtype=np.uint32), np.uint32(turn)):
+        word = word ^ more
+        word = (word ^ (word >> 16)) * np.uint32(0x7FEB352D)
+        word = (word ^ (word >> 15)) * np.uint32(0x846CA68B)
+        word = word ^ (word >> 16)
+    return jnp.asarray(word)
+
+
+def _own_blocks(mask: Mask, block: int) -> jax.Array | None:
+    """How many blocks each sentence has, by its last real position."""
+    if mask.valid is None:
+        return None
+    place = with_rank(jnp.arange(1, mask.valid.shape[-1] + 1), mask.valid.ndim)
+    length = jnp.where(mask.valid, place, 0).max(axis=-1)
+    return -(-length // block)
 
 
 def _attend_neighbours(

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from attnjax.ops.masks import pad_axis, require_self
+from attnjax.ops.masks import pad_axis, require_self, with_rank
 from attnjax.types import Array, Mask
 
 FILLED = -1  # position of a place that is not in the sequence
@@ -30,6 +29,7 @@ class Side(NamedTuple):
     Attributes:
         arrays: each ``[..., n, K or V]``.
         position: ``[n]`` int, of each place in the sequence; -1 on filled up places.
+            With axes before it where rows of a batch have places of their own.
         valid: ``[..., n]`` bool, or None.
         segments: ``[..., n]`` int, or None.
     """
@@ -131,31 +131,37 @@ def neighbours(side: Side, left: int, right: int) -> Side:
     return side.change(change)
 
 
-def pick(side: Side, chosen: np.ndarray) -> Side:
+def pick(side: Side, chosen: Array) -> Side:
     """Gathers any blocks.
 
     Args:
         side: cut into blocks.
-        chosen: ``[blocks, picks]`` int, which blocks each one gets; -1 for none.
+        chosen: ``[..., blocks, picks]`` int, which blocks each one gets; -1 for none.
 
     Returns:
         The picked blocks of each block, side by side on the axis of their places.
     """
-    picks = chosen.shape[1]
+    chosen = jnp.asarray(chosen)
+    *leading, num_blocks, _ = chosen.shape
+    flat = jnp.maximum(chosen, 0).reshape(*leading, -1)
 
     def change(array: Array, axis: int, fill: int) -> Array:
-        shape = (
-            *array.shape[:axis],
-            picks * array.shape[axis],
-            *array.shape[axis + 1 :],
+        behind = array.shape[axis:]
+        index = with_rank(flat, axis)
+        index = index.reshape(*index.shape, *(1,) * len(behind))
+        picked = jnp.take_along_axis(array, index, axis=axis - 1)
+        return picked.reshape(
+            *picked.shape[: axis - 1], num_blocks, -1, *array.shape[axis + 1 :]
         )
-        picked = jnp.take(array, np.maximum(chosen, 0).ravel(), axis=axis - 1)
-        return picked.reshape(shape)
 
-    picked = side.change(change)
-    size = side.position.shape[-1]
-    exists = np.repeat(chosen >= 0, size, axis=1)
-    return picked._replace(position=jnp.where(exists, picked.position, FILLED))
+    facts = side.valid, side.segments
+    position = jnp.where(chosen[..., None] < 0, FILLED, side.position[chosen])
+    position = position.reshape(*leading, num_blocks, -1)
+    return Side(
+        tuple(change(array, array.ndim - 2, 0) for array in side.arrays),
+        position,
+        *(fact if fact is None else change(fact, fact.ndim - 1, 0) for fact in facts),
+    )
 
 
 def first(side: Side, count: int) -> Side:

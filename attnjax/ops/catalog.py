@@ -196,6 +196,7 @@ CATALOG: Mapping[str, Entry] = {
     "strided": Entry(
         attend=sparse.strided_attention,
         options=("stride",),
+        from_sizes={"stride": sparse.stride_of},
         slots=("encoder", "decoder", "classifier"),
         refusal=SELF_ONLY,
         limit=lambda n: {"stride": n},
@@ -209,6 +210,7 @@ CATALOG: Mapping[str, Entry] = {
     "fixed": Entry(
         attend=sparse.fixed_attention,
         options=("stride", "num_global"),
+        from_sizes={"stride": sparse.stride_of},
         facts=("valid", "causal", "window"),
         slots=("encoder", "decoder", "classifier"),
         refusal=SELF_ONLY,
@@ -301,7 +303,7 @@ CATALOG: Mapping[str, Entry] = {
         incremental=linear.INCREMENTAL,
     ),
     "favor": Entry(
-        attend=favor.from_options,
+        attend=favor.favor_from_options,
         options=("features", "redraw_every", "chunk"),
         facts=("valid", "causal"),
         slots=("encoder", "decoder", "cross", "classifier"),

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.ops.door import door
 from attnjax.ops.fused import kernel_attention, kernel_fits
 from attnjax.ops.masks import allowed_at, leading_shape, pad_axis, with_rank
 from attnjax.ops.relative import Bias
@@ -45,6 +46,7 @@ class _Side(NamedTuple):
     segments: jax.Array | None
 
 
+@door
 def chunked_attention(
     query: Array,
     key: Array,

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.ops.door import door
 from attnjax.ops.masks import refuse, require_self, with_rank
 from attnjax.ops.padding import over_common_axes, root_above, roots_above
 from attnjax.ops.query_chunks import over_query_chunks
@@ -21,6 +22,7 @@ _SHARED = (
 )
 
 
+@door
 def clustered_attention(
     query: Array,
     key: Array,

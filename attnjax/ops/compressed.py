@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from attnjax.ops import cache as full_cache
 from attnjax.ops.attend import attend
+from attnjax.ops.door import door, require_axes
 from attnjax.ops.entry import Incremental, Parameter, Sizes
 from attnjax.ops.masks import all_of, pad_axis, refuse, with_rank
 from attnjax.ops.padding import real_positions, without_padding
@@ -26,6 +27,7 @@ _BLOCKS = (
 )
 
 
+@door
 def memory_compressed_attention(
     query: Array,
     key: Array,
@@ -76,7 +78,9 @@ def memory_compressed_attention(
         facts = list(exists)
         if mask.causal:
             facts.append(_complete(number_s, stride)[None, :] <= position)
-        weights = masked_softmax(scaled_dot_scores(some, small_key), all_of(facts))
+        scores = scaled_dot_scores(some, small_key)
+        facts = [with_rank(fact, scores.ndim) for fact in facts]
+        weights = masked_softmax(scores, all_of(facts))
         return weights @ small_value
 
     position_t = jnp.arange(num_queries) + (num_keys - num_queries)
@@ -100,10 +104,9 @@ def compress(array: Array, mask: Mask, stride: int, kernel: Array | None) -> jax
     Raises:
         ValueError: if the kernel is for another stride.
     """
-    if kernel is not None and kernel.shape[-3] != stride:
-        raise ValueError(
-            f"a kernel for {stride=} has {stride} matrices, got shape {kernel.shape}."
-        )
+    if kernel is not None:
+        width = array.shape[-1]
+        require_axes("kernel", kernel, stride=stride, width=width, new_width=None)
     blocks = _blocks(without_padding(array, mask), stride)
     if kernel is not None:
         kernel = with_rank(jnp.asarray(kernel, jnp.float32), blocks.ndim - 1)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.ops.door import require_array
 from attnjax.types import Array
 
 _WORDS = 2**32  # values of a random word
@@ -27,8 +28,9 @@ def dropout(x: Array, rate: float, rng: Array) -> Array:
         An array like ``x``, equal to it in the mean.
 
     Raises:
-        ValueError: if the rate is outside [0, 1).
+        ValueError: if the rate is outside [0, 1), or the array has no floats.
     """
+    require_array("x", x)
     if not 0.0 <= rate < 1.0:
         raise ValueError(f"a dropout rate must be in [0, 1), got {rate}.")
     if rate == 0.0:

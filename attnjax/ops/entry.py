@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
+from attnjax.ops.door import door, step_door
 from attnjax.types import Array, Attended, PyTree
 
 Fact = Literal["valid", "causal", "window", "segments"]
@@ -72,6 +73,9 @@ class Entry:
         attend: the pure function ``(query, key, value, mask, **options, **parameters)``
             to `Attended`, see `attnjax.types.Mechanism`.
         options: keyword arguments that a config sets.
+        from_sizes: option to the number that a layer takes where a config says 0.
+            It must not follow from the length of a batch, which would make a sentence
+            depend on what it is padded with.
         facts: what `attend` honours of a mask; it refuses the others.
         slots: where models may use it.
         refusal: why it may not be used in the other slots.
@@ -103,6 +107,9 @@ class Entry:
 
     attend: Callable[..., Attended]
     options: tuple[str, ...] = ()
+    from_sizes: Mapping[str, Callable[[Sizes], int]] = dataclasses.field(
+        default_factory=dict
+    )
     facts: tuple[Fact, ...] = FACTS
     slots: tuple[Slot, ...]
     refusal: str = ""
@@ -123,11 +130,22 @@ class Entry:
     update: Callable[..., Mapping[str, Array]] | None = None
     incremental: Incremental | None = None
 
-    def chosen(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def __post_init__(self) -> None:
+        """Puts a door before the functions; see `attnjax.ops.door`."""
+        object.__setattr__(self, "attend", door(self.attend))
+        if self.incremental is not None:
+            checked = step_door(self.incremental.step)
+            incremental = self.incremental._replace(step=checked)
+            object.__setattr__(self, "incremental", incremental)
+
+    def chosen(
+        self, options: Mapping[str, Any], sizes: Sizes | None = None
+    ) -> dict[str, Any]:
         """The options of this entry out of those of all mechanisms.
 
         Args:
             options: by name, of any mechanism.
+            sizes: of the layer, for what `from_sizes` lists; None leaves a 0 as it is.
 
         Returns:
             Keyword arguments for the functions of this entry.
@@ -142,18 +160,25 @@ class Entry:
                 f"{', '.join(self.options)}, and {', '.join(missing)} was not given; "
                 "each is a field of attnjax.config.MechanismConfig."
             )
-        return {name: options[name] for name in self.options}
+        chosen = {name: options[name] for name in self.options}
+        if sizes is not None:
+            for name, number in self.from_sizes.items():
+                chosen[name] = chosen[name] or number(sizes)
+        return chosen
 
-    def bind(self, options: Mapping[str, Any]) -> Callable[..., Attended]:
+    def bind(
+        self, options: Mapping[str, Any], sizes: Sizes | None = None
+    ) -> Callable[..., Attended]:
         """The mechanism with its options set.
 
         Args:
             options: by name; those of other mechanisms are left aside.
+            sizes: as for `chosen`.
 
         Returns:
             ``(query, key, value, mask, **parameters) -> Attended``.
         """
-        return functools.partial(self.attend, **self.chosen(options))
+        return functools.partial(self.attend, **self.chosen(options, sizes))
 
     def draw(
         self, rng: Array, sizes: Sizes, options: Mapping[str, Any]
@@ -168,10 +193,10 @@ class Entry:
         Returns:
             Arrays by name, keyword arguments of `attend`; empty for most mechanisms.
         """
-        drawn = {}
+        drawn, chosen = {}, self.chosen(options, sizes)
         for make in (self.parameters, self.buffers):
             if make is not None:
-                for name, (shape, init) in make(sizes, **self.chosen(options)).items():
+                for name, (shape, init) in make(sizes, **chosen).items():
                     rng, own = jax.random.split(rng)
                     drawn[name] = init(own, shape)
         return drawn

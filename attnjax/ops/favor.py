@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from attnjax.ops import feature_sums
+from attnjax.ops.door import door, require_axes
 from attnjax.ops.entry import Incremental, Parameter, Sizes
 from attnjax.ops.linear import refuse_pairs
 from attnjax.ops.masks import with_rank
@@ -18,6 +19,7 @@ from attnjax.types import Array, Attended, Mask
 EPSILON = 1e-6  # as the authors' TensorFlow code; their JAX code has 1e-4
 
 
+@door
 def favor_attention(
     query: Array,
     key: Array,
@@ -84,7 +86,11 @@ def feature_exponents(x: Array, projection: Array) -> tuple[jax.Array, jax.Array
     Returns:
         ``w · x' - |x'|^2 / 2`` as ``[..., T, F]``, and the largest ``w · x'`` of each
         position ``[..., T]``, without gradient; float32, ``x' = x / K^(1/4)``.
+
+    Raises:
+        ValueError: if the projection is for another width.
     """
+    require_axes("projection", projection, features=None, width=x.shape[-1])
     x = x.astype(jnp.float32) * x.shape[-1] ** -0.25
     projection = with_rank(jnp.asarray(projection, jnp.float32), x.ndim)
     projected_tf = jnp.einsum("...tk,...fk->...tf", x, projection)
@@ -176,8 +182,16 @@ def update(
     return {"projection": projection, "num_updates": num_updates}
 
 
-def from_options(
-    query: Array, key: Array, value: Array, mask: Mask, **options: Any
+@door
+def favor_from_options(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Mask,
+    *,
+    projection: Array,
+    chunk: int = 256,
+    **unread: Any,
 ) -> Attended:
     """Softmax attention estimated by positive orthogonal random features (FAVOR+).
 
@@ -188,13 +202,20 @@ def from_options(
         key: ``[..., S, K]``.
         value: ``[..., S, V]``.
         mask: ``valid`` and ``causal`` are honoured.
-        **options: ``projection`` and ``chunk`` are read.
+        projection: ``[H, F, K]``.
+        chunk: positions that a causal pass computes at once.
+        **unread: what only `buffers` and `update` read.
 
     Returns:
         Context ``[..., T, V]``; no weights.
+
+    Raises:
+        ValueError: for a name that nobody reads.
     """
-    used = {name: options[name] for name in ("projection", "chunk")}
-    return favor_attention(query, key, value, mask, **used)
+    unknown = set(unread) - {"features", "redraw_every", "num_updates"}
+    if unknown:
+        raise ValueError(f"favor attention has no option {sorted(unknown)}.")
+    return favor_attention(query, key, value, mask, projection=projection, chunk=chunk)
 
 
 def _key_features(

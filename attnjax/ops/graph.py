@@ -20,6 +20,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from attnjax.ops.door import BOOL, INTEGER, require_array, require_axes
 from attnjax.types import Array
 
 
@@ -72,7 +73,12 @@ def graph_attention(
 
     Returns:
         Context ``[N, H, V]`` in the dtype of the values, weights ``[E, H]`` in float32.
+
+    Raises:
+        ValueError: if scores, values and edges do not fit together.
     """
+    require_array("scores", scores)
+    require_axes("value", value, nodes=None, heads=scores.shape[-1], width=None)
     weights_eh = segment_softmax(scores, edges, num_nodes)
     messages = value[edges.source].astype(jnp.float32) * weights_eh[:, :, None]
     context = jax.ops.segment_sum(messages, edges.target, num_nodes)
@@ -89,7 +95,12 @@ def segment_softmax(scores: Array, edges: Edges, num_nodes: int) -> jax.Array:
 
     Returns:
         ``[E, H]`` float32, exactly 0 on edges that are not valid.
+
+    Raises:
+        ValueError: if there is not one score for each edge.
     """
+    num_edges = _number_of(edges)
+    require_axes("scores", scores, edges=num_edges, heads=None)
     scores = scores.astype(jnp.float32)
     if edges.valid is not None:
         scores = jnp.where(edges.valid[:, None], scores, -jnp.inf)
@@ -125,7 +136,15 @@ def gat_scores(
 
     Returns:
         Scores ``[E, H]``.
+
+    Raises:
+        ValueError: if features, weights and edges do not fit together.
     """
+    _number_of(edges)
+    require_axes("features", features, nodes=None, heads=None, width=None)
+    heads, width = features.shape[-2:]
+    require_axes("source_weight", source_weight, heads=heads, width=width)
+    require_axes("target_weight", target_weight, heads=heads, width=width)
     source_nh = jnp.einsum("nhv,hv->nh", features, source_weight)
     target_nh = jnp.einsum("nhv,hv->nh", features, target_weight)
     return jax.nn.leaky_relu(source_nh[edges.source] + target_nh[edges.target], slope)
@@ -152,7 +171,16 @@ def gatv2_scores(
 
     Returns:
         Scores ``[E, H]``.
+
+    Raises:
+        ValueError: if features, weight and edges do not fit together.
     """
+    _number_of(edges)
+    require_axes("weight", weight, heads=None, width=None)
+    heads, width = weight.shape
+    axes = {"nodes": None, "heads": heads, "width": width}
+    require_axes("source_features", source_features, **axes)
+    require_axes("target_features", target_features, **axes)
     hidden_ehv = jax.nn.leaky_relu(
         source_features[edges.source] + target_features[edges.target], slope
     )
@@ -178,3 +206,18 @@ def with_self_loops(edges: Edges, num_nodes: int) -> Edges:
         jnp.concatenate([edges.target, nodes]),
         valid,
     )
+
+
+def _number_of(edges: Edges) -> int:
+    """E; raises unless all arrays of the edges are ``[E]``."""
+    require_array("edges.source", edges.source, INTEGER)
+    require_array("edges.target", edges.target, INTEGER)
+    if edges.valid is not None:
+        require_array("edges.valid", edges.valid, BOOL)
+    shapes = {array.shape for array in edges if array is not None}
+    if len(shapes) > 1 or edges.source.ndim != 1:
+        raise ValueError(
+            "edges need source, target and valid of one shape [E], got "
+            f"{', '.join(map(str, sorted(shapes)))}."
+        )
+    return int(edges.source.shape[0])

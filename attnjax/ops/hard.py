@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from attnjax.ops.door import door
 from attnjax.ops.masks import allowed, with_rank
 from attnjax.ops.relative import Bias, biased
 from attnjax.ops.scorers import scaled_dot_scores
@@ -26,7 +27,7 @@ def choose(
 
     Args:
         scores: ``[..., T, S]``.
-        allowed: bool, broadcasts against ``scores``; None allows every key.
+        allowed: bool, as `masked_softmax` takes it; None allows every key.
         noise: ``[..., T, S]`` from `jax.random.gumbel`; None takes the best key.
 
     Returns:
@@ -48,7 +49,7 @@ def log_probability(scores: Array, allowed: Array | None, chosen: Array) -> jax.
 
     Args:
         scores: ``[..., T, S]``.
-        allowed: bool, broadcasts against ``scores``; None allows every key.
+        allowed: bool, as `masked_softmax` takes it; None allows every key.
         chosen: ``[..., T, S]`` from `choose`.
 
     Returns:
@@ -62,7 +63,7 @@ def entropy(scores: Array, allowed: Array | None) -> jax.Array:
 
     Args:
         scores: ``[..., T, S]``.
-        allowed: bool, broadcasts against ``scores``; None allows every key.
+        allowed: bool, as `masked_softmax` takes it; None allows every key.
 
     Returns:
         ``[..., T]`` float32 in nats; 0 where no key is allowed.
@@ -86,7 +87,7 @@ def straight_through(
 
     Args:
         scores: ``[..., T, S]``.
-        allowed: bool, broadcasts against ``scores``; None allows every key.
+        allowed: bool, as `masked_softmax` takes it; None allows every key.
         noise: ``[..., T, S]`` from `jax.random.gumbel`; None takes the best key.
         temperature: tau, of the softmax.
 
@@ -123,6 +124,7 @@ def noise_at(position: Array, num_keys: int, seed: int) -> jax.Array:
     return jax.vmap(at)(position.ravel()).reshape(*position.shape, num_keys)
 
 
+@door
 def hard_attention(
     query: Array,
     key: Array,
@@ -157,6 +159,7 @@ def hard_attention(
     return _mean(chosen + (relaxed - jax.lax.stop_gradient(relaxed)), value)
 
 
+@door
 def gumbel_attention(
     query: Array,
     key: Array,
@@ -202,7 +205,7 @@ def attend_to_best(scores: Array, value: Array, mask: Mask, **options: Any) -> A
         Context ``[..., T, V]`` and weights ``[..., T, S]``.
     """
     del options
-    return _mean(choose(scores, allowed(mask, *scores.shape[-2:])), value)
+    return _mean(choose(scores, allowed(mask, scores.shape)), value)
 
 
 def _scored(
@@ -210,7 +213,7 @@ def _scored(
 ) -> tuple[Array, Array | None]:
     """Float32 scores, since rounding would change which key is the best."""
     scores = scaled_dot_scores(query.astype(jnp.float32), key.astype(jnp.float32))
-    return biased(scores, bias), allowed(mask, *scores.shape[-2:])
+    return biased(scores, bias), allowed(mask, scores.shape)
 
 
 def _mean(weights: jax.Array, value: Array) -> Attended:

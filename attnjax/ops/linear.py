@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.ops import feature_sums
+from attnjax.ops.door import door
 from attnjax.ops.entry import Incremental, Sizes
 from attnjax.ops.masks import refuse
 from attnjax.ops.padding import without_padding
@@ -16,6 +17,7 @@ from attnjax.types import Array, Attended, Mask
 EPSILON = 1e-6  # the authors add as much to the divisor
 
 
+@door
 def linear_attention(
     query: Array,
     key: Array,

@@ -15,11 +15,13 @@ from attnjax.ops.blocks import (
     neighbours,
     sides,
 )
+from attnjax.ops.door import door
 from attnjax.ops.parts import Part, Rule, attend_blocks, mean
 from attnjax.ops.relative import Bias
 from attnjax.types import Array, Attended, Mask
 
 
+@door
 def sliding_window_attention(
     query: Array,
     key: Array,

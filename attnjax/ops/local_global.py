@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from attnjax.ops.blocks import Side, first, sides
+from attnjax.ops.door import door
 from attnjax.ops.local import attend_near, reach, window_pattern
 from attnjax.ops.masks import refuse
 from attnjax.ops.parts import Rule, attend_all, mean, union
@@ -28,6 +29,7 @@ class GlobalProjections(NamedTuple):
     value: Array
 
 
+@door
 def local_global_attention(
     query: Array,
     key: Array,
@@ -68,6 +70,7 @@ def local_global_attention(
     return _attend(pair, pair, mask, options, bias)
 
 
+@door
 def longformer_attention(
     query: Array,
     key: Array,

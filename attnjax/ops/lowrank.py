@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from attnjax.ops.attend import attend
+from attnjax.ops.door import door, require_axes
 from attnjax.ops.entry import Parameter, Sizes
 from attnjax.ops.masks import refuse, require_self, with_rank
 from attnjax.ops.padding import real_positions, without_padding
@@ -22,6 +23,7 @@ _MIXED = (
 )
 
 
+@door
 def linformer_attention(
     query: Array,
     key: Array,
@@ -58,11 +60,7 @@ def linformer_attention(
     """
     refuse(mask, "linformer", causal=_MIXED, window=_MIXED, segments=_MIXED)
     for projection in (key_projection, value_projection):
-        if rank is not None and projection.shape[-2] != rank:
-            raise ValueError(
-                f"linformer projections must have {rank=} rows, got shape "
-                f"{projection.shape}."
-            )
+        require_axes("a linformer projection", projection, rank=rank, max_keys=None)
     projected_key = _project(key, key_projection, mask)
     projected_value = _project(value, value_projection, mask)
     scores = scaled_dot_scores(query.astype(jnp.float32), projected_key)
@@ -91,6 +89,7 @@ def linformer_parameters(sizes: Sizes, *, rank: int) -> Mapping[str, Parameter]:
     }
 
 
+@door
 def nystrom_attention(
     query: Array,
     key: Array,
@@ -129,7 +128,7 @@ def nystrom_attention(
     query, key, value_sv = (
         jnp.asarray(array, jnp.float32) for array in (query, key, value)
     )
-    real = real_positions(mask, num_keys)
+    real = with_rank(real_positions(mask, num_keys), query.ndim - 1)
     mean_ws, exists = _segments(real, min(rank, num_keys))
     landmark_query, landmark_key = (
         jnp.einsum("...ws,...sk->...wk", with_rank(mean_ws, array.ndim), array)

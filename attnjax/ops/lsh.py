@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ from jax import lax
 
 from attnjax.ops import cache
 from attnjax.ops.attend import attend
+from attnjax.ops.door import door
 from attnjax.ops.entry import Incremental, Sizes
 from attnjax.ops.masks import (
     all_of,
@@ -21,6 +21,7 @@ from attnjax.ops.masks import (
     require_self,
     with_rank,
 )
+from attnjax.ops.padding import real_positions, root_above, roots_above
 from attnjax.ops.parts import Part, mean, union
 from attnjax.ops.scorers import scaled_dot_scores
 from attnjax.types import Array, Attended, Mask
@@ -31,7 +32,8 @@ class Hashing(NamedTuple):
 
     Attributes:
         block: positions of one bucket that see each other, and the block before.
-        clusters: number of buckets, 1 or even; 0 for about ``sqrt(n)``.
+        clusters: number of buckets, 1 or even; 0 for about the square root of each
+            sentence's own length.
         rounds: independent hashes.
         seed: of the hashes.
         attend_to_self: whether a query reads its own position beside others.
@@ -58,6 +60,7 @@ class _Layout(NamedTuple):
     code: jax.Array
 
 
+@door
 def lsh_attention(
     query: Array, key: Array, value: Array, mask: Mask, **options: Any
 ) -> Attended:
@@ -81,16 +84,19 @@ def lsh_attention(
         key: ``[..., n, K]``.
         value: ``[..., n, V]``.
         mask: ``valid``, ``causal`` and ``window`` are honoured.
-        **options: see `Hashing`. With ``clusters`` 0 the number of buckets, and so the
-            result, depends on n with padding included.
+        **options: see `Hashing`. With a causal mask the number of buckets must be
+            given: no position knows how long its sentence will be.
 
     Returns:
         Context ``[..., n, V]``; no weights.
 
     Raises:
-        ValueError: if lengths differ, the mask has segments, or an option is too small.
+        ValueError: if lengths differ, the mask has segments, an option is too small, or
+            ``clusters`` is 0 under a causal mask.
     """
     hashing = _checked(Hashing(**options))
+    if mask.causal:
+        _require_clusters(hashing)
     length = query.shape[-2]
     require_self(length, key.shape[-2], "lsh attention")
     refuse(
@@ -100,10 +106,11 @@ def lsh_attention(
         "alone; do not pack, or use dense, chunked or sliding_window attention",
     )
     leading = leading_shape(query, key, value)
-    valid = jnp.ones((1,), bool) if mask.valid is None else mask.valid
-    valid = with_rank(valid, len(leading) + 1)
+    valid = with_rank(real_positions(mask, length), len(leading) + 1)
+    bucket = buckets(query, hashing, valid.sum(-1))
     hashing = hashing._replace(
-        block=min(hashing.block, length), clusters=_num_clusters(hashing, length)
+        block=min(hashing.block, length),
+        clusters=hashing.clusters or 2 * _half_of_root(length),
     )
 
     def attend_row(*row: jax.Array) -> jax.Array:
@@ -111,36 +118,52 @@ def lsh_attention(
 
     context = jax.vmap(attend_row)(
         *(_rows(array, leading) for array in (query, key, value)),
-        _rows(jnp.broadcast_to(valid, (*valid.shape[:-1], length)), leading, 1),
-        _rows(buckets(query, hashing), leading),
+        _rows(valid, leading, 1),
+        _rows(bucket, leading),
     )
     context = context.reshape(*leading, length, value.shape[-1])
     return Attended(context.astype(value.dtype), None)
 
 
-def buckets(query: Array, hashing: Hashing) -> jax.Array:
+def buckets(query: Array, hashing: Hashing, lengths: Array) -> jax.Array:
     """The bucket of each position in each round, by the direction of its query.
 
     Args:
         query: ``[..., n, K]``.
-        hashing: with the number of buckets given.
+        hashing: with 0 clusters, their number follows from the lengths.
+        lengths: ``[...]`` int, the real positions of each sentence.
 
     Returns:
         ``[..., rounds, n]`` int in ``[0, clusters)``; the same seed, the same buckets.
     """
     *leading, length, width = query.shape
-    half = hashing.clusters // 2
-    if half == 0:
+    if hashing.clusters == 1:
         return jnp.zeros((*leading, hashing.rounds, length), jnp.int32)
-    rotations = jax.random.normal(
-        jax.random.key(hashing.seed), (hashing.rounds, width, half)
-    )
+    rng = jax.random.key(hashing.seed)
+    if hashing.clusters:
+        half = hashing.clusters // 2
+        rotations = jax.random.normal(rng, (hashing.rounds, width, half))
+        is_open = jnp.ones((half,), bool)
+    else:
+        half = _half_of_root(length)
+        # Each direction from a key of its own: few are the first ones of many.
+        draw = jax.vmap(
+            lambda one: jax.random.normal(
+                jax.random.fold_in(rng, one), (hashing.rounds, width)
+            )
+        )
+        rotations = jnp.moveaxis(draw(jnp.arange(half)), 0, -1)
+        own_half = jnp.maximum(roots_above(lengths) // 2, 1)[..., None, None]
+        is_open = with_rank(jnp.arange(half), own_half.ndim) < own_half
     query = lax.stop_gradient(query.astype(jnp.float32))
 
     def of_round(rotation: jax.Array) -> jax.Array:
         turned = jnp.einsum("...tk,kc->...tc", query, rotation)
-        is_positive = turned.max(-1) >= -turned.min(-1)
-        return jnp.where(is_positive, turned.argmax(-1), turned.argmin(-1) + half)
+        open_ = with_rank(is_open, turned.ndim)
+        highest = jnp.where(open_, turned, -jnp.inf)
+        lowest = jnp.where(open_, turned, jnp.inf)
+        is_positive = highest.max(-1) >= -lowest.min(-1)
+        return jnp.where(is_positive, highest.argmax(-1), lowest.argmin(-1) + half)
 
     return jnp.moveaxis(lax.map(of_round, rotations), 0, -2)
 
@@ -266,12 +289,7 @@ def _begin(
 ) -> HashedCache:
     """An empty cache; see `Incremental`."""
     hashing = Hashing(**options)
-    if hashing.clusters == 0:
-        raise ValueError(
-            "clusters 0 takes about the square root of the length of a batch, which a "
-            "decoder does not know step by step; give the even number of buckets that "
-            "training shall use."
-        )
+    _require_clusters(hashing)
     shape = (batch_size, sizes.num_heads, max_tokens, hashing.rounds)
     past = cache.begin(batch_size, max_tokens, sizes, dtype)
     return HashedCache(*past, jnp.zeros(shape, jnp.int32))
@@ -289,7 +307,8 @@ def _step(
     max_tokens = past.key.shape[2]
     hashing = _checked(Hashing(**options))
     apart = _blocks_apart(max_tokens, hashing.block)
-    bucket = jnp.moveaxis(buckets(query, hashing), -2, -1)  # [B, H, 1, rounds]
+    bucket = buckets(query, hashing, jnp.ones((1, 1), int))
+    bucket = jnp.moveaxis(bucket, -2, -1)  # [B, H, 1, rounds]
     slot = jnp.arange(max_tokens)[None, :]
     is_earlier = (slot < position[:, None])[:, None, :, None]
     rank = ((past.code // apart == bucket) & is_earlier).sum(2, keepdims=True)
@@ -322,8 +341,17 @@ def _checked(hashing: Hashing) -> Hashing:
     return hashing
 
 
-def _num_clusters(hashing: Hashing, length: int) -> int:
-    return hashing.clusters or max(2, 2 * round(math.sqrt(length) / 2))
+def _require_clusters(hashing: Hashing) -> None:
+    if hashing.clusters == 0:
+        raise ValueError(
+            "clusters 0 takes about the square root of a sentence's length, which a "
+            "causal mechanism does not know beforehand; give an even number of buckets."
+        )
+
+
+def _half_of_root(length: int) -> int:
+    """Half of the buckets of the longest sentence."""
+    return max(root_above(length) // 2, 1)
 
 
 def _blocks_apart(length: int, block: int) -> int:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from attnjax.types import Array, Mask
 
 
-def allowed(mask: Mask, num_queries: int, num_keys: int) -> Array | None:
+def allowed(mask: Mask, scores: tuple[int, ...]) -> Array | None:
     """Joins the facts of a mask into one boolean matrix, as small as they permit.
 
     Query and key sequences end together: query ``t`` of ``T`` stands at key position
@@ -18,16 +18,16 @@ def allowed(mask: Mask, num_queries: int, num_keys: int) -> Array | None:
 
     Args:
         mask: the facts; True means "may attend".
-        num_queries: T.
-        num_keys: S.
+        scores: their shape ``[..., T, S]``.
 
     Returns:
-        Bool ``[..., T or 1, S]``, True where a query may attend to a key; ``[T, S]``
-        if no fact depends on the batch, None if every key is allowed.
+        Bool ``[..., T or 1, S]`` of the same rank, True where a query may attend to a
+        key; None if every key is allowed.
     """
-    offset_ts = key_minus_query_position(num_queries, num_keys)
+    offset_ts = key_minus_query_position(*scores[-2:])
     segments = (mask.query_segments, mask.key_segments)
-    return allowed_at(mask, offset_ts, mask.valid, segments)
+    joined = allowed_at(mask, offset_ts, mask.valid, segments)
+    return None if joined is None else with_rank(joined, len(scores))
 
 
 def all_of(facts: Sequence[Array]) -> Array | None:

@@ -18,7 +18,7 @@ from jax import lax
 
 from attnjax.ops.blocks import SMALLEST_BLOCK, Side, cut
 from attnjax.ops.masks import all_of, allowed_at, with_rank
-from attnjax.ops.relative import Bias
+from attnjax.ops.relative import Bias, bias_at
 from attnjax.types import Array, Mask
 
 
@@ -158,10 +158,12 @@ def _score(queries: Side, keys: Side, rule: Rule) -> Part:
     (query_tk,), (key_sk, value_sv) = queries.arrays, keys.arrays
     scaled_tk = query_tk.astype(jnp.float32) * query_tk.shape[-1] ** -0.5
     scores = jnp.einsum("...tk,...sk->...ts", scaled_tk, key_sk.astype(jnp.float32))
-    query_position, key_position = queries.position[:, None], keys.position[None, :]
+    query_position = queries.position[..., :, None]
+    key_position = keys.position[..., None, :]
+    query_position = with_rank(query_position, key_position.ndim)
     offset_ts = key_position - query_position
     if rule.bias is not None:
-        scores = scores + with_rank(rule.bias(offset_ts), scores.ndim)
+        scores = scores + bias_at(rule.bias, offset_ts, scores.ndim)
     segments = (queries.segments, keys.segments)
     exists = keys.position >= 0
     facts = [allowed_at(rule.mask, offset_ts, keys.valid, segments, exists)]

@@ -8,6 +8,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from attnjax.ops.door import INTEGER, require_array
 from attnjax.types import Array
 
 
@@ -32,8 +33,9 @@ def sinusoids(
         ``[..., D]`` float32.
 
     Raises:
-        ValueError: if the width is odd.
+        ValueError: if the width is odd, or positions are no integers.
     """
+    require_array("positions", positions, INTEGER)
     if width % 2:
         raise ValueError(f"sinusoids need an even width, got {width=}.")
     pair = jnp.arange(0, width, 2, dtype=jnp.float32)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from attnjax.ops.door import INTEGER, require_array, require_axes
 from attnjax.types import Array
 
 State = tuple[Array, ...]
@@ -37,7 +38,11 @@ def gru_update(input_gates: Array, hidden_gates: Array, state: State) -> State:
 
     Returns:
         The next state.
+
+    Raises:
+        ValueError: if gates and state do not fit together.
     """
+    _require_gates(input_gates, hidden_gates, state, 3)
     (hidden,) = state
     width = hidden.shape[-1]
     sum_r_z = input_gates[:, : 2 * width] + hidden_gates[:, : 2 * width]
@@ -62,12 +67,36 @@ def lstm_update(input_gates: Array, hidden_gates: Array, state: State) -> State:
 
     Returns:
         The next state.
+
+    Raises:
+        ValueError: if gates and state do not fit together.
     """
+    _require_gates(input_gates, hidden_gates, state, 4)
     _, cell = state
     write, keep, proposal, read = jnp.split(input_gates + hidden_gates, 4, axis=-1)
     kept = jax.nn.sigmoid(keep) * cell
     cell = kept + jax.nn.sigmoid(write) * jnp.tanh(proposal)
     return jax.nn.sigmoid(read) * jnp.tanh(cell), cell
+
+
+def _require_gates(
+    input_gates: Array, hidden_gates: Array, state: State, num_gates: int
+) -> None:
+    rows, width = state[0].shape
+    for part in state:
+        require_axes("state", part, rows=rows, width=width)
+    axes = {"rows": rows, f"{num_gates} gates": num_gates * width}
+    require_axes("input_gates", input_gates, **axes)
+    require_axes("hidden_gates", hidden_gates, **axes)
+
+
+def _require_lengths(sequence: Array, lengths: Array) -> None:
+    require_array("lengths", lengths, INTEGER)
+    if lengths.shape != sequence.shape[1:2]:
+        raise ValueError(
+            "lengths must be [B] for a sequence [S, B, ...], got "
+            f"{lengths.shape} and {sequence.shape}."
+        )
 
 
 class CellKind(NamedTuple):
@@ -101,7 +130,11 @@ def reverse_by_length(sequence: Array, lengths: Array) -> jax.Array:
 
     Returns:
         ``[S, B, ...]``; reversing twice gives the sequence back.
+
+    Raises:
+        ValueError: if there is not one length for each row.
     """
+    _require_lengths(sequence, lengths)
     position_sb = jnp.arange(sequence.shape[0])[:, None]
     mirrored_sb = lengths[None] - 1 - position_sb
     source_sb = jnp.where(mirrored_sb >= 0, mirrored_sb, position_sb)
@@ -117,7 +150,11 @@ def last_real(sequence: Array, lengths: Array) -> jax.Array:
 
     Returns:
         ``[B, D]``.
+
+    Raises:
+        ValueError: if there is not one length for each row.
     """
+    _require_lengths(sequence, lengths)
     rows = jnp.arange(sequence.shape[1])
     last_bd = jnp.asarray(sequence)[jnp.maximum(lengths - 1, 0), rows]
     return jnp.where(lengths[:, None] > 0, last_bd, 0)

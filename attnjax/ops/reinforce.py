@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from attnjax.ops.door import require_same_shape
 from attnjax.types import Array
 
 
@@ -49,7 +50,11 @@ class Baseline(NamedTuple):
 
         Returns:
             The next baseline.
+
+        Raises:
+            ValueError: if shapes differ.
         """
+        require_same_shape("Baseline.moved", costs=costs, weights=weights)
         cost = jnp.sum(jax.lax.stop_gradient(costs) * weights)
         return Baseline(
             decay * self.cost + (1 - decay) * cost,
@@ -76,7 +81,11 @@ def advantages(costs: Array, weights: Array, baseline: Array) -> jax.Array:
 
     Returns:
         ``[B, T]`` float32, without a gradient.
+
+    Raises:
+        ValueError: if shapes differ.
     """
+    require_same_shape("advantages", costs=costs, weights=weights)
     excess = (costs.astype(jnp.float32) - baseline) * weights
     return jax.lax.stop_gradient(jnp.cumsum(excess[:, ::-1], axis=1)[:, ::-1])
 
@@ -93,6 +102,15 @@ def surrogate(log_probability: Array, advantage: Array, weights: Array) -> jax.A
 
     Returns:
         Float32 scalar, summed over the batch.
+
+    Raises:
+        ValueError: if shapes differ.
     """
+    require_same_shape(
+        "surrogate",
+        log_probability=log_probability,
+        advantage=advantage,
+        weights=weights,
+    )
     term = jnp.sum(advantage * log_probability * weights)
     return term - jax.lax.stop_gradient(term)

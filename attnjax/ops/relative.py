@@ -13,6 +13,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from attnjax.ops.door import INTEGER, require_array, require_axes
 from attnjax.ops.masks import key_minus_query_position, with_rank
 from attnjax.types import Array
 
@@ -53,6 +54,26 @@ def biased_step(scores: Array, bias: Bias | None, offset: Array) -> Array:
     return scores + bias_bhs[:, :, None].astype(scores.dtype)
 
 
+def bias_at(bias: Bias, offset: Array, rank: int) -> jax.Array:
+    """The bias of pairs that may lie elsewhere in each row.
+
+    Args:
+        bias: a function of the offset of key from query.
+        offset: ``[T, S]`` int, or ``[..., H or 1, T, S]``.
+        rank: of the scores.
+
+    Returns:
+        ``[..., H, T, S]`` of that rank.
+    """
+    if offset.ndim == 2:
+        return with_rank(bias(offset), rank)
+    per_head = jnp.moveaxis(bias(offset), 0, -3)  # [..., H or 1, H, T, S]
+    if offset.shape[-3] == 1:
+        return per_head[..., 0, :, :, :]
+    own = jnp.diagonal(per_head, axis1=-4, axis2=-3)
+    return jnp.moveaxis(own, -1, -3)
+
+
 def alibi(num_heads: int) -> Bias:
     """Attention with linear biases, ``-m_h |offset|`` (Press et al. 2022).
 
@@ -66,7 +87,12 @@ def alibi(num_heads: int) -> Bias:
 
     Returns:
         The bias.
+
+    Raises:
+        ValueError: if there is no head.
     """
+    if num_heads < 1:
+        raise ValueError(f"alibi needs at least 1 head, got {num_heads}.")
     slopes = jnp.asarray(alibi_slopes(num_heads), jnp.float32)
 
     def bias(offset: Array) -> jax.Array:
@@ -104,7 +130,11 @@ def bucketed_bias(
 
     Returns:
         The bias.
+
+    Raises:
+        ValueError: if the table is no array ``[H, buckets]`` of floats.
     """
+    require_axes("table", table, heads=None, buckets=None)
 
     def bias(offset: Array) -> jax.Array:
         bucket = relative_bucket(
@@ -164,15 +194,30 @@ def rotate(x: Array, positions: Array, *, base: float = 10_000.0) -> jax.Array:
 
     Args:
         x: ``[..., T, K]`` queries or keys, K even.
-        positions: int, broadcasts against ``[..., T]``.
+        positions: ``[T]`` int, or of the rank of ``[..., T]``, axes of length 1
+            broadcast.
         base: of the frequencies.
 
     Returns:
         ``[..., T, K]`` in the dtype of ``x``.
 
     Raises:
-        ValueError: if the width is odd.
+        ValueError: if the width is odd, or the positions are not those of ``x``.
     """
+    require_array("x", x)
+    require_array("positions", positions, INTEGER)
+    fits = positions.shape == x.shape[-2:-1] or (
+        positions.ndim == x.ndim - 1
+        and all(
+            got in (1, want)
+            for got, want in zip(positions.shape, x.shape[:-1], strict=True)
+        )
+    )
+    if not fits:
+        raise ValueError(
+            f"positions must be [T] or have the axes {x.shape[:-1]} of x, or 1 for "
+            f"any, got {positions.shape}; with heads, pass positions[:, None]."
+        )
     width = x.shape[-1]
     if width % 2:
         raise ValueError(f"rotary positions need an even head width, got {width}.")

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.ops.door import door, require_axes
 from attnjax.ops.entry import Parameter, Sizes
 from attnjax.ops.masks import refuse, require_self, with_rank
 from attnjax.ops.padding import over_common_axes, real_positions, root_above
@@ -22,6 +23,7 @@ _RANKED = (
 )
 
 
+@door
 def routing_attention(
     query: Array,
     key: Array,
@@ -63,10 +65,8 @@ def routing_attention(
     refuse(mask, "routing", causal=_RANKED, window=_RANKED, segments=_RANKED)
     num_keys = key.shape[-2]
     require_self(query.shape[-2], num_keys, "routing")
-    if clusters and centroids.shape[-2] != clusters:
-        raise ValueError(
-            f"routing has {centroids.shape[-2]} centroids, but {clusters=}."
-        )
+    width = query.shape[-1]
+    require_axes("centroids", centroids, clusters=clusters or None, width=width)
     (query, key, value_sv), real = over_common_axes(query, key, value, mask=mask)
     readers = _route(query, real, centroids)
     sources = _route(key, real, centroids)

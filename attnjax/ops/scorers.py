@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from attnjax.ops.door import require_array, require_axes
 from attnjax.types import Array
 
 
@@ -24,8 +25,10 @@ def dot_scores(query: Array, key: Array) -> jax.Array:
         ``[..., T, S]``.
 
     Raises:
-        ValueError: if query and key differ in width.
+        ValueError: if they are no arrays of floats, or differ in width.
     """
+    require_array("query", query)
+    require_array("key", key)
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(
             "a dot product needs queries and keys of equal width, got "
@@ -48,8 +51,9 @@ def scaled_dot_scores(query: Array, key: Array) -> jax.Array:
         ``[..., T, S]``.
 
     Raises:
-        ValueError: if query and key differ in width.
+        ValueError: if they are no arrays of floats, or differ in width.
     """
+    require_array("query", query)
     return dot_scores(query * query.shape[-1] ** -0.5, key)
 
 
@@ -62,7 +66,12 @@ def general_keys(key: Array, weight: Array) -> jax.Array:
 
     Returns:
         ``[..., S, K_query]``; their dot product with a query is the general score.
+
+    Raises:
+        ValueError: if the weight is for keys of another width.
     """
+    require_array("key", key)
+    require_axes("weight", weight, query_width=None, key_width=key.shape[-1])
     return jnp.einsum("...sk,...qk->...sq", key, weight)
 
 
@@ -95,7 +104,14 @@ def additive_scores(
 
     Returns:
         ``[..., T, S]``.
+
+    Raises:
+        ValueError: if the three differ in width, or are no floats.
     """
+    require_array("query_projected", query_projected)
+    width = query_projected.shape[-1]
+    require_axes("key_projected", key_projected, positions=None, width=width)
+    require_axes("vector", vector, width=width)
     return _additive_scores(query_projected, key_projected, vector)
 
 
@@ -120,7 +136,14 @@ def concat_scores(query: Array, key: Array, weight: Array, vector: Array) -> jax
 
     Returns:
         ``[..., T, S]``.
+
+    Raises:
+        ValueError: if the weight is for other widths.
     """
+    require_array("query", query)
+    require_array("key", key)
+    joined = query.shape[-1] + key.shape[-1]
+    require_axes("weight", weight, joined_width=joined, width=None)
     of_query, of_key = concat_parts(weight, query.shape[-1])
     return additive_scores(
         jnp.einsum("...tk,...ka->...ta", query, of_query),
@@ -157,8 +180,11 @@ def location_scores(query: Array, table: Array, num_keys: int) -> jax.Array:
         ``[..., T, S]``.
 
     Raises:
-        ValueError: if there are more keys than columns in the table.
+        ValueError: if there are more keys than columns in the table, or it is for
+            queries of another width.
     """
+    require_array("query", query)
+    require_axes("table", table, query_width=query.shape[-1], positions=None)
     if num_keys > table.shape[-1]:
         raise ValueError(
             f"the location scorer knows {table.shape[-1]} key positions, got "

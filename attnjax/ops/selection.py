@@ -10,7 +10,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from attnjax.ops.masks import all_of, with_rank
+from attnjax.ops.door import (
+    INTEGER,
+    require_allowed,
+    require_array,
+    require_axes,
+)
+from attnjax.ops.masks import all_of
 from attnjax.ops.softmax import masked_softmax
 from attnjax.types import Array
 
@@ -22,18 +28,23 @@ def top_k_weights(scores: Array, allowed: Array | None, top_k: int) -> jax.Array
 
     Args:
         scores: ``[..., T, S]``.
-        allowed: bool, broadcasts against ``scores``; None allows every key.
+        allowed: bool, as `masked_softmax` takes it; None allows every key.
         top_k: keys that each query keeps; all of them if there are fewer.
 
     Returns:
         Weights ``[..., T, S]`` in the dtype of ``scores``.
+
+    Raises:
+        ValueError: if ``top_k`` is not at least 1, or the arrays do not fit together.
     """
+    if top_k < 1:
+        raise ValueError(f"top_k must be at least 1, got {top_k}.")
+    require_allowed(scores, allowed)
     num_keys = scores.shape[-1]
     if top_k >= num_keys:
         return masked_softmax(scores, allowed)
     possible = scores.astype(jnp.float32)
     if allowed is not None:
-        allowed = with_rank(allowed, scores.ndim)
         possible = jnp.where(allowed, possible, -jnp.inf)
     _, best = jax.lax.top_k(jax.lax.stop_gradient(possible), top_k)
     none = jnp.zeros(scores.shape, bool)
@@ -56,7 +67,14 @@ def predicted_centre(
 
     Returns:
         ``[..., T]`` float32, a real-valued key position counted from 0.
+
+    Raises:
+        ValueError: if the arrays do not fit together.
     """
+    require_array("query", query)
+    require_axes("kernel", kernel, query_width=query.shape[-1], width=None)
+    require_axes("vector", vector, width=kernel.shape[-1])
+    _require_lengths(lengths, query.shape[:-2])
     activations = jnp.tanh(jnp.einsum("...tk,ka->...ta", query, kernel))
     raw = jnp.einsum("...ta,a->...t", activations, vector)
     share = jax.nn.sigmoid(raw.astype(jnp.float32))
@@ -75,7 +93,12 @@ def monotonic_centre(position: Array, lengths: Array) -> jax.Array:
 
     Returns:
         ``[..., T]`` float32.
+
+    Raises:
+        ValueError: if there is not one length for each row.
     """
+    require_array("position", position, INTEGER)
+    _require_lengths(lengths, position.shape[:-1])
     last = jnp.maximum(lengths - 1, 0)[..., None]
     return jnp.minimum(position, last).astype(jnp.float32)
 
@@ -99,13 +122,23 @@ def local_weights(
         scores: ``[..., T, W]``, of all keys or of a window that holds the interval.
         key_position: ``[..., T or 1, W]`` int, of these keys.
         centre: ``[..., T]`` float, ``p_t``.
-        allowed: bool, broadcasts against ``scores``; None allows every key.
+        allowed: bool, as `masked_softmax` takes it; None allows every key.
         window: D, keys on each side.
         gaussian: whether near keys count more.
 
     Returns:
         Weights ``[..., T, W]`` in the dtype of ``scores``.
+
+    Raises:
+        ValueError: if the arrays do not fit together.
     """
+    require_allowed(scores, allowed)
+    require_array("key_position", key_position, INTEGER)
+    if centre.shape != scores.shape[:-1]:
+        raise ValueError(
+            f"local_weights needs a centre for each query, got {centre.shape} for "
+            f"scores {scores.shape}."
+        )
     offset = key_position.astype(jnp.float32) - centre[..., None]
     near = jnp.abs(offset) <= window
     kept = all_of([near] if allowed is None else [near, allowed])
@@ -177,3 +210,11 @@ def spread_window(weights: Array, start: Array, num_keys: int) -> jax.Array:
     position = start[..., None] + jnp.arange(width).reshape((1,) * start.ndim + (-1,))
     none = jnp.zeros((*weights.shape[:-1], num_keys), weights.dtype)
     return jnp.put_along_axis(none, position, weights, axis=-1, inplace=False)
+
+
+def _require_lengths(lengths: Array, rows: tuple[int, ...]) -> None:
+    require_array("lengths", lengths, INTEGER)
+    if lengths.shape != rows:
+        raise ValueError(
+            f"lengths must be those of the rows {rows}, got {lengths.shape}."
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from attnjax.ops.masks import with_rank
+from attnjax.ops.door import require_allowed
 from attnjax.types import Array
 
 
@@ -19,13 +19,16 @@ def masked_softmax(scores: Array, allowed: Array | None) -> jax.Array:
 
     Args:
         scores: ``[..., T, S]``.
-        allowed: bool, broadcasts against ``scores``; None allows every key.
+        allowed: bool, of the rank of ``scores``, axes of length 1 broadcast; None
+            allows every key.
 
     Returns:
         Weights ``[..., T, S]`` in the dtype of ``scores``; rows sum to 1, or to 0 where
         no key is allowed.
+
+    Raises:
+        ValueError: if scores are no floats, or ``allowed`` is of another rank or dtype.
     """
-    if allowed is not None:
-        allowed = with_rank(allowed, scores.ndim)
+    require_allowed(scores, allowed)
     weights = jax.nn.softmax(scores.astype(jnp.float32), axis=-1, where=allowed)
     return weights.astype(scores.dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,21 +18,24 @@ from attnjax.ops.blocks import (
     last_of_each,
     sides,
 )
-from attnjax.ops.entry import Incremental
+from attnjax.ops.door import door
+from attnjax.ops.entry import Incremental, Sizes
 from attnjax.ops.local import attend_near, reach, window_pattern
 from attnjax.ops.masks import refuse
+from attnjax.ops.padding import root_above
 from attnjax.ops.parts import Part, Rule, attend_all, attend_blocks, mean, union
 from attnjax.ops.relative import Bias
 from attnjax.types import Array, Attended, Mask
 
 
+@door
 def strided_attention(
     query: Array,
     key: Array,
     value: Array,
     mask: Mask,
     *,
-    stride: int = 0,
+    stride: int,
     bias: Bias | None = None,
 ) -> Attended:
     """Attention to the last ``stride`` positions and to every ``stride``-th one.
@@ -50,19 +52,18 @@ def strided_attention(
         key: ``[..., T, K]``.
         value: ``[..., T, V]``.
         mask: which query may attend to which key; every fact is honoured.
-        stride: ``l`` of the paper; from ``T`` on this is dense attention, and at 1. 0
-            takes about ``sqrt(T)``: of the padded length, so that a sentence among
-            longer ones is read by another pattern; give a stride where this matters.
+        stride: ``l`` of the paper; from ``T`` on this is dense attention, and at 1.
         bias: added to the scores, a function of the offset of key from query.
 
     Returns:
         Context ``[..., T, V]``; no weights.
 
     Raises:
-        ValueError: if the stride is negative, or there are not as many queries as keys.
+        ValueError: if the stride is less than 1, or there are not as many queries as
+            keys.
     """
+    _require_stride(stride)
     length = query.shape[-2]
-    stride = _chosen(stride, length)
     queries, keys = sides(query, key, value, mask, "strided")
     near = functools.partial(window_pattern, window=stride)
     seen = attend_near(queries, keys, reach(mask, stride), Rule(mask, near, bias))
@@ -72,13 +73,14 @@ def strided_attention(
     return Attended(mean(seen, value.dtype), None)
 
 
+@door
 def fixed_attention(
     query: Array,
     key: Array,
     value: Array,
     mask: Mask,
     *,
-    stride: int = 0,
+    stride: int,
     num_global: int = 1,
     bias: Bias | None = None,
 ) -> Attended:
@@ -98,7 +100,7 @@ def fixed_attention(
         mask: which query may attend to which key; valid, causal and window are
             honoured.
         stride: ``l`` of the paper, positions of a block; from ``T`` on this is dense
-            attention. 0 takes about ``sqrt(T)``, see `strided_attention`.
+            attention.
         num_global: ``c`` of the paper, positions at the end of each block that all
             see; from ``stride`` on this is dense attention.
         bias: added to the scores, a function of the offset of key from query.
@@ -107,9 +109,10 @@ def fixed_attention(
         Context ``[..., T, V]``; no weights.
 
     Raises:
-        ValueError: if an option is negative, the mask has segments, or there are not as
-            many queries as keys.
+        ValueError: if an option is too small, the mask has segments, or there are not
+            as many queries as keys.
     """
+    _require_stride(stride)
     if num_global < 0:
         raise ValueError(f"num_global must be at least 0, got {num_global}.")
     refuse(
@@ -119,7 +122,7 @@ def fixed_attention(
         "would be cut elsewhere than alone; use strided, or do not pack",
     )
     length = query.shape[-2]
-    stride = min(_chosen(stride, length), length)
+    stride = min(stride, length)
     queries, keys = sides(query, key, value, mask, "fixed")
     same_block = functools.partial(_same_block, stride=stride)
     size = min(length, stride * -(-SMALLEST_BLOCK // stride))
@@ -174,28 +177,36 @@ def stepwise(pattern: Callable[..., Array]) -> Incremental:
         pattern: of the query and key positions and the options.
 
     Returns:
-        The one-step form. Its ``begin`` raises if the stride is 0: at no single step
-        does a decoder know the length whose square root training took.
+        The one-step form. Its ``begin`` raises if the stride is less than 1.
     """
     every = cache.with_pattern(pattern)
 
     def begin(*arguments: Any, stride: int, **options: Any) -> cache.KeyValueCache:
-        if stride == 0:
-            raise ValueError(
-                "stride 0 takes the square root of the length of a batch, which a "
-                "decoder does not know step by step; give the stride that training "
-                "shall use, about the square root of a long sentence's length."
-            )
+        _require_stride(stride)
         return cache.begin(*arguments, stride=stride, **options)
 
     return Incremental(begin, every.step, every.state)
 
 
-def _chosen(stride: int, length: int) -> int:
-    """The stride, or about the square root of the length."""
-    if stride < 0:
-        raise ValueError(f"stride must be at least 0, got {stride}.")
-    return stride or round(math.sqrt(length))
+def stride_of(sizes: Sizes) -> int:
+    """The stride where a config says 0.
+
+    Args:
+        sizes: of the layer.
+
+    Returns:
+        About the square root of the longest sequence, as in the paper.
+    """
+    return root_above(sizes.max_keys)
+
+
+def _require_stride(stride: int) -> None:
+    if stride < 1:
+        raise ValueError(
+            f"stride must be at least 1, got {stride}. Only in a model's config may it "
+            "be 0, for the square root of max_positions: the length of a batch would "
+            "make a sentence depend on what it is padded with."
+        )
 
 
 def _same_block(query_position: Array, key_position: Array, stride: int) -> Array:

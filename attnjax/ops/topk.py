@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from attnjax.ops import cache
+from attnjax.ops.door import door
 from attnjax.ops.masks import allowed, allowed_at, leading_shape, with_rank
 from attnjax.ops.query_chunks import over_query_chunks
 from attnjax.ops.relative import Bias
@@ -17,6 +18,7 @@ from attnjax.ops.softmax import masked_softmax
 from attnjax.types import Array, Attended, Mask
 
 
+@door
 def top_k_attention(
     query: Array,
     key: Array,
@@ -112,7 +114,7 @@ def _read_best(
 ) -> Attended:
     """`mean_of_best` for a step; see `cache.with_pattern`."""
     del options
-    among = allowed(mask, *scores.shape[-2:])
+    among = allowed(mask, scores.shape)
     return Attended(mean_of_best(scores, value, among, top_k), None)
 
 

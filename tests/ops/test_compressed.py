@@ -167,5 +167,5 @@ def test_a_cache_holds_a_vector_per_block():
 
 
 def test_a_kernel_of_another_stride_is_refused():
-    with pytest.raises(ValueError, match="kernel for stride=2"):
+    with pytest.raises(ValueError, match="kernel must end in the axes .stride 2"):
         memory_compressed_attention(*arrays(), Mask(), stride=2, **kernels(3))

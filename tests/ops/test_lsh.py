@@ -30,8 +30,8 @@ attend = jax.jit(
 bucketed = jax.jit(buckets, static_argnums=1)
 
 
-def hashed_by(vectors, **options):
-    return np.asarray(bucketed(vectors, Hashing(**options)))
+def hashed_by(vectors, length=S, **options):
+    return np.asarray(bucketed(vectors, Hashing(**options), np.array([[length]])))
 
 
 def weights_of(query, key, valid=None, causal=False, window=None, **options):
@@ -146,10 +146,22 @@ def test_seed_decides():
     assert np.any(plain != weights_of(query, key, seed=6))
 
 
-def test_default_number_of_buckets_grows_with_the_root_of_the_length():
-    query, key, _ = arrays()
-    default = weights_of(query, key, clusters=0)
-    np.testing.assert_array_equal(default, weights_of(query, key, clusters=4))
+def test_default_number_of_buckets_grows_with_the_root_of_the_own_length():
+    query, _, _ = arrays(length=150)
+    for length, num_buckets in ((1, 2), (13, 4), (36, 6), (150, 12)):
+        hashed = hashed_by(query, length, clusters=0)
+        assert len(np.unique(hashed)) == num_buckets
+        # Of fewer positions there are fewer directions, and these are the same.
+        alone = hashed_by(query[:, :, :length], length, clusters=0)
+        same_bucket = hashed[..., :length, None] == hashed[..., None, :length]
+        np.testing.assert_array_equal(
+            alone[..., :, None] == alone[..., None, :], same_bucket
+        )
+
+
+def test_causal_needs_the_number_of_buckets():
+    with pytest.raises(ValueError, match="does not know beforehand; give an even"):
+        lsh_attention(*arrays(), Mask(causal=True), clusters=0)
 
 
 @pytest.mark.parametrize(

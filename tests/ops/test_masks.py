@@ -11,7 +11,7 @@ T, S = 5, 7
 
 
 def test_no_facts_need_no_matrix():
-    assert allowed(Mask(), T, S) is None
+    assert allowed(Mask(), (T, S)) is None
 
 
 @pytest.mark.parametrize(
@@ -19,13 +19,13 @@ def test_no_facts_need_no_matrix():
     [(2, 5, [4, 5]), (1, 7, [7]), (3, 3, [1, 2, 3]), (4, 2, [0, 0, 1, 2])],
 )
 def test_causal_sequences_end_together(num_queries, num_keys, allowed_keys):
-    matrix_ts = allowed(Mask(causal=True), num_queries, num_keys)
+    matrix_ts = allowed(Mask(causal=True), (num_queries, num_keys))
     expected = [[key < count for key in range(num_keys)] for count in allowed_keys]
     np.testing.assert_array_equal(matrix_ts, expected)
 
 
 def test_causal_matrix_has_no_batch_axis():
-    assert allowed(Mask(causal=True), T, S).shape == (T, S)
+    assert allowed(Mask(causal=True), (2, 3, T, S)).shape == (1, 1, T, S)
 
 
 def test_over_heads_adds_an_axis_before_positions():
@@ -34,7 +34,7 @@ def test_over_heads_adds_an_axis_before_positions():
         query_segments=jnp.ones((2, T), int),
         key_segments=jnp.ones((2, S), int),
     )
-    assert allowed(mask.over_heads(), T, S).shape == (2, 1, T, S)
+    assert allowed(mask.over_heads(), (2, 3, T, S)).shape == (2, 1, T, S)
 
 
 def test_rank_is_filled_from_the_left():
@@ -69,7 +69,7 @@ def test_facts_are_joined_pair_by_pair(
                 and (window is None or -window[0] <= offset <= window[1])
                 and query_segments[query] == key_segments[key]
             )
-    np.testing.assert_array_equal(allowed(mask, T, S), expected)
+    np.testing.assert_array_equal(allowed(mask, (1, T, S)), expected)
 
 
 def test_half_a_segment_mask_is_refused():

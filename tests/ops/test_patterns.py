@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attnjax.config import MechanismConfig
 from attnjax.ops.block_sparse import (
     BlockPattern,
     block_sparse_attention,
@@ -28,12 +29,15 @@ OFFSET = np.arange(N)[None, :] - np.arange(N)[:, None]
 BLOCKS = BlockPattern(block=7, num_global=2, num_random=3, seed=5)
 
 
-def block_sees(i, j):
+CHOSEN = {causal: random_blocks(23, BLOCKS, causal=causal) for causal in (False, True)}
+
+
+def block_sees(i, j, causal):
     query_block, key_block = i // 7, j // 7
     return (
         abs(query_block - key_block) <= 1
         or min(query_block, key_block) < 2
-        or key_block in random_blocks(23, BLOCKS)[query_block]
+        or key_block in np.asarray(CHOSEN[causal])[query_block]
     )
 
 
@@ -67,7 +71,7 @@ CASES = {
         lambda i, j: abs(i - j) <= 11 or (i - j) % 11 == 0,
     ),
     "strided by about sqrt(n)": (
-        strided_attention,
+        CATALOG["strided"].bind(vars(MechanismConfig()), Sizes(H, K, V, N)),
         lambda i, j: abs(i - j) <= 13 or (i - j) % 13 == 0,
     ),
     "fixed": (
@@ -85,9 +89,11 @@ every = pytest.mark.parametrize("name", CASES)
 
 
 @functools.cache
-def seen(name):
+def seen(name, causal):
     """Bool ``[N, N]`` by loops."""
     _, sees = CASES[name]
+    if name == "blocks":
+        sees = functools.partial(sees, causal=causal)
     return np.array([[sees(i, j) for j in range(N)] for i in range(N)])
 
 
@@ -96,7 +102,7 @@ def pattern_of(name, mask=Mask()):  # noqa: B008  # a frozen dataclass
     left, right = mask.window or (N, 0 if mask.causal else N)
     if mask.causal:
         right = 0
-    return seen(name) & (OFFSET >= -left) & (OFFSET <= right)
+    return seen(name, mask.causal) & (OFFSET >= -left) & (OFFSET <= right)
 
 
 def normal(*shape, seed=0):

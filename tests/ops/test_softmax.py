@@ -55,7 +55,7 @@ def test_low_precision_is_computed_in_float32():
 def test_matrix_without_batch_axes_serves_all_rows():
     scores_bhts = np.random.default_rng(0).normal(size=(2, 3, 5, 5)).astype(np.float32)
     lower = np.tri(5, dtype=bool)
-    weights = np.asarray(masked_softmax(scores_bhts, lower))
+    weights = np.asarray(masked_softmax(scores_bhts, lower[None, None]))
     np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-6)
     np.testing.assert_array_equal(np.where(lower, 0.0, weights), 0.0)
     one = masked_softmax(scores_bhts[1, 2], lower)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attnjax.config import MechanismConfig
 from attnjax.ops.attend import dense_attention
 from attnjax.ops.catalog import CATALOG
 from attnjax.ops.entry import Sizes
@@ -35,15 +36,21 @@ def test_limits_equal_dense(attend, options):
 
 
 @pytest.mark.parametrize("name", ["strided", "fixed"])
-def test_a_decoder_needs_a_stride_of_its_own(name):
-    options = {"stride": 0, "num_global": 1}
-    with pytest.raises(ValueError, match="give the stride that training"):
-        CATALOG[name].incremental.begin(1, 9, Sizes(1, 2, 2, 9), jnp.float32, **options)
+def test_stride_zero_is_that_of_the_layer_and_never_of_the_batch(name):
+    line, sizes = CATALOG[name], Sizes(1, 2, 2, max_keys=500)
+    options = vars(MechanismConfig())
+    assert options["stride"] == 0
+    assert line.chosen(options, sizes)["stride"] == 23
+    x = jnp.zeros((1, 9, 2))
+    with pytest.raises(ValueError, match="square root of max_positions"):
+        line.bind(options)(x, x, x, Mask())
+    with pytest.raises(ValueError, match="stride must be at least 1, got 0"):
+        line.incremental.begin(1, 9, sizes, jnp.float32, **line.chosen(options))
 
 
 def test_options_out_of_range_are_refused():
     x = jnp.zeros((3, 2))
-    with pytest.raises(ValueError, match="stride must be at least 0"):
+    with pytest.raises(ValueError, match="stride must be at least 1"):
         strided_attention(x, x, x, Mask(), stride=-1)
     with pytest.raises(ValueError, match="num_global must be at least 0"):
-        fixed_attention(x, x, x, Mask(), num_global=-1)
+        fixed_attention(x, x, x, Mask(), stride=2, num_global=-1)
