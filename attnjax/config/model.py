@@ -90,14 +90,17 @@ class MechanismConfig(Section):
     num_global: UnitsOrZero = 1
     num_random: UnitsOrZero = 2  # random blocks that each block sees
     rank: Units = 64  # projected keys, or landmarks
-    # positions per compressed key or pattern; 0 means about sqrt(n)
+    # positions per compressed key (0: 3, the paper's), or of a pattern with a period
+    # (0: the square root of max_positions)
     stride: UnitsOrZero = 0
     chunk: Units = 256  # positions that are computed at once
-    clusters: UnitsOrZero = 0  # of queries and keys; 0 means about sqrt(n)
+    # of queries and keys; 0: about the square root of each sentence's own length, in
+    # routing of max_positions
+    clusters: UnitsOrZero = 0
     top_k: Units = 32  # keys that each query keeps
     rounds: Units = 2  # of hashing, or of k-means
     features: Units = 128  # random features
-    # of the grid a sequence is folded into; 0 means about sqrt(n)
+    # of the grid that a sentence is folded into; 0: the square root of its own length
     rows: UnitsOrZero = 0
     temperature: Temperature = 1.0  # of a relaxed choice of one key
     # training steps between new random features; 0: never

@@ -14,7 +14,12 @@ from flax import nnx
 
 from attnjax.config import MechanismConfig, TransformerConfig
 from attnjax.ops.catalog import entry
-from attnjax.ops.door import require_facts, require_fit
+from attnjax.ops.door import (
+    require_allowed,
+    require_axes,
+    require_facts,
+    require_fit,
+)
 from attnjax.ops.entry import Sizes
 from attnjax.ops.masks import all_of, allowed
 from attnjax.ops.scorers import scaled_dot_scores
@@ -32,14 +37,12 @@ def flax_attention_fn(
     arrays: Mapping[str, Array] | None = None,
     **options: Any,
 ) -> Callable[..., jax.Array]:
-    """A mechanism as the ``attention_fn`` of Flax's attention layers.
+    """A mechanism for linen's MultiHeadDotProductAttention, nnx's MultiHeadAttention.
 
-    They are ``flax.linen.MultiHeadDotProductAttention`` and
-    ``flax.nnx.MultiHeadAttention``. Flax hands a mask over as an array of all pairs, in
-    which no mechanism below n x n could find its facts. So the facts are given here,
-    and only dense attention takes an array too, and with it ``decode=True``, whose
-    cache Flax describes by such an array. Others refuse it rather than ignore it.
-    Nobody takes dropout or a bias. ``sow_weights`` works where weights are formed.
+    Flax hands a mask over as an array of all pairs, in which no mechanism below n x n
+    could find its facts. So the facts are given here, and only dense attention takes an
+    array too, and so ``decode=True``, which describes its cache by one. Others refuse
+    it, and all refuse dropout and biases. ``sow_weights`` works where there are some.
 
     >>> import jax, jax.numpy as jnp
     >>> from flax import linen as nn
@@ -54,9 +57,8 @@ def flax_attention_fn(
         mask_facts: for all calls, without a head axis; None allows every key.
         arrays: parameters and buffers of a mechanism that has them, see
             `attnjax.ops.entry.Entry.draw`.
-        **options: of the mechanism, by name; the others are those of
-            `attnjax.config.MechanismConfig`. What it calls the root of max_positions is
-            that of `attnjax.config.TransformerConfig`'s.
+        **options: of the mechanism, by name; the defaults are those of
+            `attnjax.config.MechanismConfig`, and max_positions is 512.
 
     Returns:
         A function of query, key and value ``[B, length, H, K]``, in Flax's layout.
@@ -65,13 +67,26 @@ def flax_attention_fn(
         ValueError: if there is no such mechanism, or it has no such option; and when
             the function is called with what the mechanism cannot honour.
     """
-    line = entry(name)
-    _refuse_unknown(name, line.options, options)
+    _refuse_unknown(name, entry(name).options, options)
     chosen = dataclasses.asdict(MechanismConfig(**{**options, "kind": name}))
-    max_keys = TransformerConfig().max_positions
     facts = (mask_facts or Mask()).over_heads()
+    return _AttentionFunction(name, chosen, facts, arrays or {})
 
-    def attention_fn(
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _AttentionFunction:
+    """What `flax_attention_fn` returns."""
+
+    name: str
+    options: Mapping[str, Any]
+    facts: Mask
+    arrays: Mapping[str, Array]
+
+    # Linen passes only what the signature names: ours takes all that its own does.
+    __signature__ = inspect.signature(nn.dot_product_attention)
+
+    def __call__(
+        self,
         query: Array,
         key: Array,
         value: Array,
@@ -79,30 +94,25 @@ def flax_attention_fn(
         mask: Array | None = None,
         **more: Any,
     ) -> jax.Array:
-        module, here, dtype = more.pop("module", None), facts, more.pop("dtype", None)
-        _refuse_extras(name, bias, more)
-        if more.get("is_causal"):
-            here = dataclasses.replace(facts, causal=True)
-        heads_first = [jnp.swapaxes(x, -3, -2) for x in (query, key, value)]
-        if dtype is not None:
-            heads_first = [x.astype(dtype) for x in heads_first]
+        module, dtype = more.pop("module", None), more.pop("dtype", None)
+        _refuse_extras(self.name, bias, more)
+        causal = bool(self.facts.causal or more.get("is_causal"))
+        facts = dataclasses.replace(self.facts, causal=causal)
+        for part, array in (("query", query), ("key", key), ("value", value)):
+            require_axes(part, array, length=None, heads=None, width=None)
+        inputs = [jnp.swapaxes(x, -3, -2) for x in (query, key, value)]
+        inputs = inputs if dtype is None else [x.astype(dtype) for x in inputs]
         if mask is None:
-            width, value_width = query.shape[-1], value.shape[-1]
-            sizes = Sizes(query.shape[-2], width, value_width, max_keys)
-            attend = line.bind(chosen, sizes)
-            attended = attend(*heads_first, here, **(arrays or {}))
+            *_, num_heads, width = query.shape
+            max_keys = TransformerConfig().max_positions
+            sizes = Sizes(num_heads, width, value.shape[-1], max_keys)
+            attend = entry(self.name).bind(self.options, sizes)
+            attended = attend(*inputs, facts, **self.arrays)
         else:
-            _require_array_mask(name, mask, here, heads_first)
-            attended = _dense_under(mask, here, heads_first)
+            attended = _under_array(self.name, mask, facts, inputs)
         if module is not None:
-            _sow(name, module, attended.weights)
+            _sow(self.name, module, attended.weights)
         return jnp.swapaxes(jnp.asarray(attended.context), -3, -2)
-
-    # Linen passes only what the signature names: ours takes all that its own does.
-    attention_fn.__signature__ = inspect.signature(  # type: ignore[attr-defined]
-        nn.dot_product_attention
-    )
-    return attention_fn
 
 
 def _refuse_unknown(name: str, known: Collection[str], given: Collection[str]) -> None:
@@ -136,36 +146,30 @@ def _refuse_extras(name: str, bias: Array | None, more: Mapping[str, Any]) -> No
         )
 
 
-def _require_array_mask(
+def _under_array(
     name: str, mask: Array, facts: Mask, inputs: list[jax.Array]
-) -> None:
+) -> Attended:
+    """Dense attention where both the facts and Flax's array allow it."""
     if name != "dense":
         raise ValueError(
             f"{name} attention takes mask facts, not an n x n mask (nor decode=True, "
             "whose cache Flax describes by one); pass mask_facts=Mask(...) to "
             "flax_attention_fn instead, or use dense."
         )
-    num_queries, num_keys = inputs[0].shape[-2], inputs[1].shape[-2]
+    query, key, value = inputs
+    require_fit("dense attention", query, key, value, any_width=False)
+    scores = scaled_dot_scores(query, key)
+    require_facts("dense attention", facts, scores.shape)
+    num_queries, num_keys = scores.shape[-2:]
     if facts.window is not None and num_queries != num_keys:
         raise ValueError(
             "a window beside an array mask needs as many queries as keys, got "
             f"{num_queries} and {num_keys}: in Flax's decode=True nobody says at which "
             "position the query stands. Put the window into the mask."
         )
-    if mask.ndim != inputs[0].ndim:
-        raise ValueError(
-            f"dense attention in Flax takes a mask [B, 1 or H, T, S], got {mask.shape}."
-        )
-
-
-def _dense_under(mask: Array, facts: Mask, inputs: list[jax.Array]) -> Attended:
-    """Dense attention where both the facts and Flax's array allow it."""
-    query, key, value = inputs
-    require_fit("dense attention", query, key, value, any_width=False)
-    scores = scaled_dot_scores(query, key)
-    require_facts("dense attention", facts, scores.shape)
     of_facts = allowed(facts, scores.shape)
     of_both = [jnp.asarray(mask) != 0, *([] if of_facts is None else [of_facts])]
+    require_allowed(scores, of_both[0])
     weights = masked_softmax(scores, all_of(of_both))
     context = jnp.einsum("...ts,...sv->...tv", weights.astype(value.dtype), value)
     return Attended(context, weights)

@@ -107,14 +107,7 @@ def block_sparse_attention(
     num_blocks = -(-length // block)
     # Of fewer blocks, each is a global one, a neighbour or the block itself.
     if pattern.num_random and num_blocks > pattern.num_global + 2:
-        chosen = random_blocks(
-            num_blocks,
-            pattern,
-            causal=mask.causal,
-            own_blocks=None if mask.causal else _own_blocks(mask, block),
-        )
-        random_keys = pick(cut(keys, block), chosen)
-        parts.append(attend_blocks(queries, random_keys, block, everything))
+        parts.append(_attend_random(queries, keys, pattern, everything))
     count = min(pattern.num_global * block, length)
     if count == 0:
         return Attended(mean(union(*parts), value.dtype), None)
@@ -171,9 +164,8 @@ def random_blocks(
         ``[..., num_blocks, draws]`` int, up to num_random draws, -1 where there is none
         to draw.
     """
-    block = jnp.arange(num_blocks)
     end = jnp.full((1,), num_blocks) if own_blocks is None else own_blocks[..., None]
-    block = with_rank(block, end.ndim)
+    block = with_rank(jnp.arange(num_blocks), end.ndim)
     if causal:
         end = jnp.minimum(end, block - 1)
     start = pattern.num_global
@@ -206,7 +198,7 @@ def _random_words(num_blocks: int, seed: int, turn: int) -> jax.Array:
     A hash of seed, block and turn (lowbias32, see `attnjax.ops.dropout`): a checkpoint
     depends on the pattern, so it must not change with a library's generator.
     """
-    word = np.full(num_blocks, seed, np.uint32)
+    word: np.ndarray = np.full(num_blocks, seed, np.uint32)
     for more in (np.arange(num_blocks, dtype=np.uint32), np.uint32(turn)):
         word = word ^ more
         word = (word ^ (word >> 16)) * np.uint32(0x7FEB352D)
@@ -222,6 +214,17 @@ def _own_blocks(mask: Mask, block: int) -> jax.Array | None:
     place = with_rank(jnp.arange(1, mask.valid.shape[-1] + 1), mask.valid.ndim)
     length = jnp.where(mask.valid, place, 0).max(axis=-1)
     return -(-length // block)
+
+
+def _attend_random(
+    queries: Side, keys: Side, pattern: BlockPattern, rule: Rule
+) -> Part:
+    """The drawn blocks of each block."""
+    key_blocks, causal = cut(keys, pattern.block), rule.mask.causal
+    own_blocks = None if causal else _own_blocks(rule.mask, pattern.block)
+    num_blocks = key_blocks.position.shape[0]
+    chosen = random_blocks(num_blocks, pattern, causal=causal, own_blocks=own_blocks)
+    return attend_blocks(queries, pick(key_blocks, chosen), pattern.block, rule)
 
 
 def _attend_neighbours(

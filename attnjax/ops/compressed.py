@@ -79,8 +79,8 @@ def memory_compressed_attention(
         if mask.causal:
             facts.append(_complete(number_s, stride)[None, :] <= position)
         scores = scaled_dot_scores(some, small_key)
-        facts = [with_rank(fact, scores.ndim) for fact in facts]
-        weights = masked_softmax(scores, all_of(facts))
+        seen = all_of([with_rank(fact, scores.ndim) for fact in facts])
+        weights = masked_softmax(scores, seen)
         return weights @ small_value
 
     position_t = jnp.arange(num_queries) + (num_keys - num_queries)

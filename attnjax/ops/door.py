@@ -27,16 +27,18 @@ class _Kind(NamedTuple):
 
     Attributes:
         dtype: abstract, of numpy.
-        advice: what to do about another one.
+        words: what the numbers are.
+        advice: what to do about others.
     """
 
     dtype: Any
+    words: str
     advice: str
 
 
-FLOAT = _Kind(np.floating, "a floating dtype; use .astype(jnp.float32)")
-INTEGER = _Kind(np.integer, "an integer dtype")
-BOOL = _Kind(np.bool_, "bool, True where a key may be attended to; use array != 0")
+FLOAT = _Kind(np.floating, "floats", "use .astype(jnp.float32)")
+INTEGER = _Kind(np.integer, "integers", "use .astype(jnp.int32)")
+BOOL = _Kind(np.bool_, "booleans, True where a key may be seen", "use array != 0")
 
 
 def door(attend: Function) -> Function:
@@ -143,7 +145,8 @@ def require_array(name: str, array: Any, kind: _Kind = FLOAT) -> None:
         )
     if not jnp.issubdtype(array.dtype, kind.dtype):
         raise ValueError(
-            f"{name} must have {kind.advice}, got {array.dtype} of shape {array.shape}."
+            f"{name} must hold {kind.words}, got {array.dtype} of shape {array.shape}; "
+            f"{kind.advice}."
         )
 
 

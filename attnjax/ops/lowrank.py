@@ -128,7 +128,7 @@ def nystrom_attention(
     query, key, value_sv = (
         jnp.asarray(array, jnp.float32) for array in (query, key, value)
     )
-    real = with_rank(real_positions(mask, num_keys), query.ndim - 1)
+    real = jnp.asarray(with_rank(real_positions(mask, num_keys), query.ndim - 1))
     mean_ws, exists = _segments(real, min(rank, num_keys))
     landmark_query, landmark_key = (
         jnp.einsum("...ws,...sk->...wk", with_rank(mean_ws, array.ndim), array)

@@ -94,10 +94,7 @@ def lsh_attention(
         ValueError: if lengths differ, the mask has segments, an option is too small, or
             ``clusters`` is 0 under a causal mask.
     """
-    hashing = _checked(Hashing(**options))
-    if mask.causal:
-        _require_clusters(hashing)
-    length = query.shape[-2]
+    hashing, length = _checked(Hashing(**options), mask.causal), query.shape[-2]
     require_self(length, key.shape[-2], "lsh attention")
     refuse(
         mask,
@@ -143,7 +140,7 @@ def buckets(query: Array, hashing: Hashing, lengths: Array) -> jax.Array:
     if hashing.clusters:
         half = hashing.clusters // 2
         rotations = jax.random.normal(rng, (hashing.rounds, width, half))
-        is_open = jnp.ones((half,), bool)
+        is_open: Array = jnp.ones((half,), bool)
     else:
         half = _half_of_root(length)
         # Each direction from a key of its own: few are the first ones of many.
@@ -288,8 +285,7 @@ def _begin(
     batch_size: int, max_tokens: int, sizes: Sizes, dtype: Any, **options: Any
 ) -> HashedCache:
     """An empty cache; see `Incremental`."""
-    hashing = Hashing(**options)
-    _require_clusters(hashing)
+    hashing = _checked(Hashing(**options), True)
     shape = (batch_size, sizes.num_heads, max_tokens, hashing.rounds)
     past = cache.begin(batch_size, max_tokens, sizes, dtype)
     return HashedCache(*past, jnp.zeros(shape, jnp.int32))
@@ -305,7 +301,7 @@ def _step(
 ) -> tuple[jax.Array, HashedCache]:
     """Softmax over the earlier keys of the own buckets; see `Incremental`."""
     max_tokens = past.key.shape[2]
-    hashing = _checked(Hashing(**options))
+    hashing = _checked(Hashing(**options), True)
     apart = _blocks_apart(max_tokens, hashing.block)
     bucket = buckets(query, hashing, jnp.ones((1, 1), int))
     bucket = jnp.moveaxis(bucket, -2, -1)  # [B, H, 1, rounds]
@@ -330,7 +326,7 @@ def _step(
 INCREMENTAL = Incremental(_begin, _step, "n")
 
 
-def _checked(hashing: Hashing) -> Hashing:
+def _checked(hashing: Hashing, causal: bool) -> Hashing:
     if min(hashing.block, hashing.rounds) < 1:
         raise ValueError(f"block and rounds must be at least 1, got {hashing}.")
     if hashing.clusters < 0 or (hashing.clusters > 1 and hashing.clusters % 2):
@@ -338,15 +334,12 @@ def _checked(hashing: Hashing) -> Hashing:
             "clusters must be 0, 1 or even, as each direction and its opposite are "
             f"buckets, got {hashing.clusters}; use {hashing.clusters + 1}."
         )
-    return hashing
-
-
-def _require_clusters(hashing: Hashing) -> None:
-    if hashing.clusters == 0:
+    if causal and hashing.clusters == 0:
         raise ValueError(
             "clusters 0 takes about the square root of a sentence's length, which a "
             "causal mechanism does not know beforehand; give an even number of buckets."
         )
+    return hashing
 
 
 def _half_of_root(length: int) -> int:

@@ -66,7 +66,7 @@ def bias_at(bias: Bias, offset: Array, rank: int) -> jax.Array:
         ``[..., H, T, S]`` of that rank.
     """
     if offset.ndim == 2:
-        return with_rank(bias(offset), rank)
+        return jnp.asarray(with_rank(bias(offset), rank))
     per_head = jnp.moveaxis(bias(offset), 0, -3)  # [..., H or 1, H, T, S]
     if offset.shape[-3] == 1:
         return per_head[..., 0, :, :, :]

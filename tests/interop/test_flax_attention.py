@@ -105,7 +105,7 @@ def test_dense_takes_the_masks_that_flax_makes(x):
     got = flax_layer(facts=Mask(causal=True)).apply(variables, x, mask=padding)
     np.testing.assert_allclose(got[0], expected[0], atol=1e-5)
     np.testing.assert_allclose(got[1, :4], expected[1, :4], atol=1e-5)
-    with pytest.raises(ValueError, match=r"mask \[B, 1 or H, T, S\], got \(2, 7\)"):
+    with pytest.raises(ValueError, match=r"\(2, 3, 7, 7\), or 1 for any, got \(2, 7\)"):
         flax_attention_fn("dense")(*[jnp.ones((B, T, H, 4))] * 3, mask=valid)
 
 
@@ -188,5 +188,7 @@ def test_what_flax_asks_for_and_nobody_reads_is_refused(x):
         flax_attention_fn("axial")(*arrays, is_causal=True)
     with pytest.raises(ValueError, match="no bias array"):
         attend(*arrays, jnp.ones((1, H, T, T)))
+    with pytest.raises(ValueError, match="query must be an array, got list"):
+        attend([1.0], *arrays[1:])
     with pytest.raises(ValueError, match="leading axes that broadcast"):
         attend(arrays[0], *[jnp.ones((B, T, 2, 4))] * 2)

@@ -180,6 +180,31 @@ def test_trains_on_cldr_and_decodes_step_by_step_in_all_its_slots(
     np.testing.assert_allclose(stepwise, logits, atol=2e-4)
 
 
+@pytest.mark.parametrize(
+    "kind", [kind for kind, line in CATALOG.items() if "encoder" in line.slots]
+)
+def test_a_source_does_not_depend_on_its_padding_at_the_default_options(kind):
+    length, padded_length = 9, 40
+    attention = MechanismConfig(kind=kind)
+    config = dataclasses.replace(
+        CONFIG, encoder_attention=attention, max_positions=padded_length
+    )
+    model = Transformer(config, C, C)
+    ids = np.random.default_rng(0).integers(4, C, (2, padded_length))
+    valid = np.arange(padded_length)[None, :] < np.array([[length], [padded_length]])
+
+    @jax.jit
+    def run(rng):
+        encode = functools.partial(model.apply, train=False, method="encode")
+        padded = Tokens(ids, valid)
+        variables = model.init(rng, padded, train=False, method="encode")
+        alone = Tokens(ids[:1, :length], valid[:1, :length])
+        return encode(variables, padded).states, encode(variables, alone).states
+
+    padded, alone = jax.device_get(run(jax.random.key(0)))
+    np.testing.assert_allclose(padded[:1, :length], alone, atol=2e-5)
+
+
 @pytest.mark.parametrize("kind", CATALOG)
 @pytest.mark.parametrize("slot", SLOTS)
 def test_a_slot_that_the_catalog_does_not_list_is_refused(pair, kind, slot):

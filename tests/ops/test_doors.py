@@ -57,10 +57,10 @@ ARRAYS = {  # query, key, value and what the sentence says
     "a query without heads": (QUERY[0], KEY, VALUE, "of one rank"),
     "another batch": (QUERY, KEY, np.ones((3, H, S, V), np.float32), "that broadcast"),
     "no width": (QUERY[0, 0, 0], KEY[0, 0, 0], VALUE[0, 0, 0], "of one rank"),
-    "an integer query": (QUERY.astype(int), KEY, VALUE, "query must have a floating"),
-    "an integer key": (QUERY, KEY.astype(int), VALUE, "key must have a floating"),
-    "an integer value": (QUERY, KEY, VALUE.astype(int), "value must have a floating"),
-    "a boolean value": (QUERY, KEY, VALUE > 0, "floating dtype.*got bool"),
+    "an integer query": (QUERY.astype(int), KEY, VALUE, "query must hold floats"),
+    "an integer key": (QUERY, KEY.astype(int), VALUE, "key must hold floats"),
+    "an integer value": (QUERY, KEY, VALUE.astype(int), "value must hold floats"),
+    "a boolean value": (QUERY, KEY, VALUE > 0, "must hold floats, got bool"),
     "a list": (QUERY, KEY.tolist(), VALUE, "key must be an array, got list"),
     "none": (QUERY, KEY, None, "value must be an array, got NoneType"),
     "no positions": (QUERY[:, :, :0], KEY[:, :, :0], VALUE[:, :, :0], "at least one"),
@@ -73,12 +73,12 @@ MASKS = {
     "no head axis": (Mask(valid=VALID[:, 0]), r"got \(2, 7\). Mask.over_heads\(\)"),
     "an axis too many": (Mask(valid=VALID[None]), "valid must have the shape"),
     "three rows": (Mask(valid=np.ones((3, 1, S), bool)), r"got \(3, 1, 7\)"),
-    "integers": (Mask(valid=VALID.astype(int)), "must have bool.*!= 0, got int64"),
+    "integers": (Mask(valid=VALID.astype(int)), "must hold booleans.*got int64.*!= 0"),
     "a list": (Mask(valid=VALID.tolist()), "valid must be an array, got list"),
     "short segments": (segments(SEGMENTS, SEGMENTS[..., 1:]), "key_segments must"),
     "of other queries": (segments(SEGMENTS[..., 1:], SEGMENTS), "query_segments must"),
     "segments per row": (segments(SEGMENTS[:, 0], SEGMENTS[:, 0]), "over_heads"),
-    "real segments": (segments(SEGMENTS * 1.0, SEGMENTS * 1.0), "an integer dtype"),
+    "real segments": (segments(SEGMENTS * 1.0, SEGMENTS * 1.0), "must hold integers"),
 }
 
 
@@ -135,9 +135,9 @@ def test_steps(name):
     for inputs, cache_, where, sentence in (
         ((QUERY[:, :, :2], KEY[:, :, :2], VALUE[:, :, :2]), cache, position, "one pos"),
         ((query, key[:1], value), cache, position, "takes one position"),
-        ((query.astype(int), key, value), cache, position, "floating dtype"),
+        ((query.astype(int), key, value), cache, position, "must hold floats"),
         ((query, key, value), cache, np.zeros((B, 1), np.int32), "each of 2 rows"),
-        ((query, key, value), cache, np.zeros(B), "an integer dtype"),
+        ((query, key, value), cache, np.zeros(B), "must hold integers"),
         ((query[:1], key[:1], value[:1]), cache, position[:1], "each of 1 rows"),
     ):
         with pytest.raises(ValueError, match=sentence):

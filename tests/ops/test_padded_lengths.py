@@ -35,3 +35,28 @@ def test_alone_equals_in_a_padded_batch_at_the_defaults(name):
         inputs = [array[row : row + 1, :, :length] for array in arrays()]
         alone = np.asarray(run(*inputs, Mask()).context)
         np.testing.assert_allclose(padded[row, :, :length], alone[0], atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, line in CATALOG.items() if line.incremental]
+)
+def test_steps_do_not_depend_on_the_size_of_the_cache(name):
+    line, num_steps = CATALOG[name], 9
+    options = line.chosen(vars(MechanismConfig(clusters=4, block=2)), SIZES)
+    owned = line.draw(jax.random.key(1), SIZES, options)
+    tokens = [np.moveaxis(array[:, :, :num_steps, None], 2, 0) for array in arrays()]
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def run(max_tokens):
+        begin, step, _ = line.incremental
+        cache = begin(len(LENGTHS), max_tokens, SIZES, np.float32, **options)
+
+        def advance(carry, token):
+            position, cache = carry
+            context, cache = step(*token, cache, position, **options, **owned)
+            return (position + 1, cache), context
+
+        start = np.zeros(len(LENGTHS), np.int32), cache
+        return jax.lax.scan(advance, start, tokens)[1]
+
+    np.testing.assert_allclose(run(num_steps), run(50), atol=1e-5)
