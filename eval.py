@@ -1,6 +1,7 @@
 """Scores a run folder: ``python eval.py --workdir runs/quickstart``.
 
-Prints one JSON line on stdout; says on stderr where translations and pictures are.
+Prints tables on a terminal and one JSON line (``--json``) elsewhere; says on stderr
+where translations and pictures are.
 """
 
 import sys

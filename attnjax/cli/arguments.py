@@ -3,42 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 from attnjax import __version__
 from attnjax.cli import listing, training, using
 from attnjax.cli.launch import add_launch_options, chosen_launch
+from attnjax.cli.run_options import FORCING, SCORING, SEARCHING_ONE, add_run_options
 from attnjax.cli.supervisor import supervise
-from attnjax.config import DecodingConfig
-from attnjax.config.decoding import RANKING
 from attnjax.terminal import printable, visible_output
-
-_SEARCH_HELP = {
-    "method": "beam search, sampling, or minimum Bayes risk over samples",
-    "beam_size": "hypotheses that beam search keeps; 1 is greedy search",
-    "n_best": "translations of each line",
-    "length_penalty": "alpha; larger values favour longer translations",
-    "length_penalty_kind": "gnmt divides by ((5 + n) / 6)^alpha, plain by n^alpha",
-    "coverage_penalty": "beta, for source words that were left out",
-    "min_tokens": "shortest translation, in tokens with </s>",
-    "no_repeat_ngram": "order of n-grams that may not occur twice; 0 allows all",
-    "temperature": "of samples; below 1 they are surer than the model",
-    "top_k": "sample among so many most probable tokens; 0 is no limit",
-    "top_p": "sample among the fewest tokens of this probability",
-    "num_samples": "samples of minimum Bayes risk",
-    "risk_utility": "likeness, of minimum Bayes risk",
-    "seed": "of samples",
-    "max_extra_tokens": "longest translation beyond the source, in tokens",
-    "max_source_tokens": "longer lines are cut",
-    "tokens_per_batch": "padded source tokens decoded at once",
-}
-# What forced decoding reads of the search settings, and what its scores read besides.
-_FORCING = ("max_source_tokens", "tokens_per_batch")
-_SCORING = (*RANKING, *_FORCING)
-_SEARCHING_ONE = tuple(name for name in _SEARCH_HELP if name != "n_best")
 
 
 def run(arguments: list[str]) -> int:
@@ -120,8 +94,9 @@ def _evaluate(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser(
         "evaluate",
         help="score a run folder's test set",
-        description="Translates a set of the experiment and scores it: one JSON line "
-        "on standard output; translations, pictures and a page in the run folder.",
+        description="Translates a set of the experiment and scores it: tables on a "
+        "terminal, one JSON line elsewhere; translations, pictures and a page in the "
+        "run folder.",
     )
     parser.add_argument("--split", choices=["test", "valid"], default="test")
     parser.add_argument(
@@ -131,7 +106,12 @@ def _evaluate(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--format", choices=["png", "svg"], help="of the pictures (default: png)"
     )
-    _add_run_options(parser, _SEARCHING_ONE)
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object, as into a pipe, instead of tables",
+    )
+    add_run_options(parser, SEARCHING_ONE)
     drawing = ("layer", "head", "whole_words", "format")
     needs = dict.fromkeys(drawing, ("pictures",))
     parser.set_defaults(function=using.evaluate, needs=needs)
@@ -173,7 +153,7 @@ def _translate(commands: argparse._SubParsersAction) -> None:
         "averaged",
     )
     _add_reading_options(parser)
-    _add_run_options(parser)
+    add_run_options(parser)
     read_by_links = "reading", "threshold", "validation", "words"
     needs = dict.fromkeys(read_by_links, ("alignments",))
     needs |= {"attention": ("json",), "gold_base": ("validation",)}
@@ -191,7 +171,7 @@ def _score(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--json", action="store_true", help="one JSON object a line, token by token"
     )
-    _add_run_options(parser, _SCORING)
+    add_run_options(parser, SCORING)
     parser.set_defaults(function=using.score)
 
 
@@ -225,7 +205,7 @@ def _align(commands: argparse._SubParsersAction) -> None:
         choices=["pharaoh", "naacl"],
         help="of the known links (default: pharaoh)",
     )
-    _add_run_options(parser, _FORCING)
+    add_run_options(parser, FORCING)
     needs = {
         "symmetrize": ["reverse"],
         "gold_format": ["gold"],
@@ -252,7 +232,7 @@ def _draw(commands: argparse._SubParsersAction) -> None:
         default=Path("attention.png"),
         help="file to write, .png or .svg (default: %(default)s)",
     )
-    _add_run_options(parser, _SEARCHING_ONE)
+    add_run_options(parser, SEARCHING_ONE)
     parser.set_defaults(function=using.draw)
 
 
@@ -260,22 +240,39 @@ def _compare(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser(
         "compare",
         help="score outputs, and test their difference",
-        description="BLEU and chrF of each output with 95 % intervals, and the "
-        "p-value of its difference from the first (paired bootstrap). A single output "
-        "is scored in all usual ways.",
+        description="BLEU and chrF of each output with 95 % intervals, p-values of "
+        "the differences (paired bootstrap), BLEU by length, speed and search, and the "
+        "spread over seeds. A single output is scored in all usual ways.",
     )
     parser.add_argument(
-        "systems", nargs="+", type=Path, help="files, or run folders once evaluated"
+        "systems",
+        nargs="+",
+        type=Path,
+        help="files of translations, run folders once evaluated, or reports in them "
+        "(evaluation/test.1.json)",
     )
     parser.add_argument(
         "--references", nargs="+", type=Path, default=[], help="one or several files"
     )
     parser.add_argument(
-        "--language", help="of the references, chooses the tokenizer of BLEU"
+        "--language",
+        help="of the references, chooses the tokenizer of BLEU (default: as in the run "
+        "folder, or the ending of a file)",
     )
     parser.add_argument("--split", choices=["test", "valid"], default="test")
-    parser.add_argument("--resamples", type=int, default=1_000)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--resamples",
+        type=int,
+        default=1_000,
+        help="test sets that are drawn for intervals and p-values (default: 1000)",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--format",
+        choices=["text", "markdown", "latex", "csv"],
+        help="of the tables (default: text)",
+    )
+    form.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(function=using.compare)
 
 
@@ -365,33 +362,3 @@ def _add_reading_options(parser: argparse.ArgumentParser) -> None:
         help="what is linked in Chinese, Japanese, Thai and the like: words as the "
         "language has them (default), or what spaces part in tokenised files",
     )
-
-
-def _add_run_options(
-    parser: argparse.ArgumentParser, search: Sequence[str] = tuple(_SEARCH_HELP)
-) -> None:
-    parser.add_argument(
-        "--workdir",
-        type=Path,
-        required=True,
-        action="append",
-        help="the run folder; given several times, an ensemble",
-    )
-    parser.add_argument(
-        "--checkpoint",
-        action="append",
-        type=lambda text: int(text) if text.isdecimal() else text,
-        metavar="{best,latest,STEP,averaged[/NAME]}",
-        help="which weights (default: best); given several times, an ensemble",
-    )
-    group = parser.add_argument_group("search (default: as in the run's config)")
-    types = typing.get_type_hints(DecodingConfig)
-    for name in search:
-        kind = types[name]
-        choices = typing.get_args(kind) or None
-        group.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=str if choices else kind,
-            choices=choices,
-            help=_SEARCH_HELP[name],
-        )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnjax.cli.configs import (
     describe_configs,
@@ -19,6 +22,9 @@ from attnjax.config import Experiment
 from attnjax.terminal import printable
 from attnjax.training.interruption import exit_code
 from attnjax.training.run_lock import require_free
+
+if TYPE_CHECKING:
+    from attnjax.experiment import TrainResult
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +80,55 @@ def train(
         from attnjax import experiment as library
 
         result = library.train(experiment, from_step=from_step)
+        tell_the_end(experiment, result)
         return exit_code(result.signal) if result.signal else 0
+
+
+def tell_the_end(experiment: Experiment, result: TrainResult) -> None:
+    """Says how a run stands, where its weights are, and what to do with them.
+
+    Args:
+        experiment: of the run.
+        result: how its training ended.
+    """
+    import jax
+
+    from attnjax.run_folder import RunFolder
+    from attnjax.tasks.translation import TranslationTask
+
+    if jax.process_index() != 0:
+        return
+    folder = RunFolder(experiment.workdir)
+    saved = {
+        step: place
+        for step in (result.step, result.best_step)
+        if step is not None and (place := folder.checkpoints / str(step)).is_dir()
+    }
+    steps = f"step {result.step:,} of {experiment.training.num_steps:,}"
+    if result.signal is not None:
+        logger.info(
+            "stopped by %s at %s; the same command goes on", result.signal, steps
+        )
+    elif result.stopped_early:
+        logger.info("stopped at %s: the score did not rise any more", steps)
+    if result.best_step is None or result.best_score is None:
+        logger.info("no validation yet, so no checkpoint is the best one")
+    else:
+        logger.info(
+            "best validation %s: %.2f at step %s, %s",
+            *(TranslationTask.score, result.best_score, f"{result.best_step:,}"),
+            f"saved in {saved[result.best_step]}"
+            if result.best_step in saved
+            else "whose checkpoint is not there",
+        )
+    if result.step in saved and result.step != result.best_step:
+        logger.info("latest checkpoint: %s", saved[result.step])
+    if saved:
+        script = "python eval.py" if Path(sys.argv[0]).name == "train.py" else None
+        logger.info(
+            "next: %s --workdir %s",
+            *(script or "attnjax evaluate", shlex.quote(str(folder.path))),
+        )
 
 
 def _settled(experiment: Experiment, default: Experiment, config: str) -> Experiment:

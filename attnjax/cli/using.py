@@ -13,12 +13,15 @@ from attnjax.cli.devices import prepare_devices
 from attnjax.config import DecodingConfig
 from attnjax.terminal import tell
 
+_DECIMALS = 4  # of printed scores and p-values; files keep them all
+
 
 def evaluate(options: argparse.Namespace) -> int:
-    """Scores a set of the experiment; one JSON line on stdout."""
+    """Scores a set of the experiment; tables on a terminal, one JSON line elsewhere."""
     run = _open(options)
     from attnjax.runs.evaluation import Heatmaps
     from attnjax.runs.evaluation import evaluate as library
+    from attnjax.runs.report_tables import evaluation_text
 
     heatmaps = Heatmaps(
         count=options.pictures,
@@ -28,9 +31,13 @@ def evaluate(options: argparse.Namespace) -> int:
         format=options.format or "png",
     )
     report, files = library(run, options.split, heatmaps)
-    print(json.dumps(report, ensure_ascii=False), flush=True)
     for file in files:
         tell(f"wrote {file}")
+    if options.json or not sys.stdout.isatty():
+        _write_json(report)
+    else:
+        print(f"\n{evaluation_text(report, str(run.folder.path))}")
+        print(f"page to explore in a browser: {run.folder.page}")
     return 0
 
 
@@ -160,15 +167,22 @@ def draw(options: argparse.Namespace) -> int:
 def compare(options: argparse.Namespace) -> int:
     """Prints scores of outputs and whether they differ by chance."""
     from attnjax.runs.comparison import compare as library
-    from attnjax.runs.comparison import table
+    from attnjax.runs.report_tables import comparison_text
 
     report = library(
-        *(options.systems, options.references),
+        options.systems,
+        options.references,
         target_language=options.language,
         split=options.split,
         resamples=options.resamples,
     )
-    print(json.dumps(report, ensure_ascii=False) if options.json else table(report))
+    form: Any = options.format or "text"
+    if options.json:
+        _write_json(report)
+    else:
+        print(comparison_text(report, form))
+    for note in report["notes"] if form == "csv" else ():
+        tell(f"note: {note}")
     return 0
 
 
@@ -303,3 +317,16 @@ def _read(file: Path) -> list[str]:
 def _write(lines: Any) -> None:
     for line in lines:
         sys.stdout.write(line + "\n")
+
+
+def _write_json(report: Any) -> None:
+    """One line; numbers have the digits that mean something."""
+    print(json.dumps(_rounded(report), ensure_ascii=False), flush=True)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, _DECIMALS)
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    return [*map(_rounded, value)] if isinstance(value, list | tuple) else value

@@ -210,9 +210,10 @@ class _PlannedIterator(grain.DatasetIterator[PairBatch]):
 
 
 def _log_dropped(dropped: int, seen: int, largest: BatchShape) -> None:
+    if dropped == 0:
+        return
     _LOG.info(
-        "left out %d of %d training pairs: an empty side, or over %d tokens",
-        dropped,
-        seen,
-        largest.source_length,
+        "%s of %s training pairs read in this epoch (%.1f %%) are not trained on: a "
+        "side is empty, or has more than %d tokens (the last of data.bucket_lengths)",
+        *(f"{dropped:,}", f"{seen:,}", 100 * dropped / seen, largest.source_length),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 References = Sequence[str] | Sequence[Sequence[str]]
@@ -38,6 +39,21 @@ def check_lines(**columns: Sequence[str]) -> None:
         raise ValueError(
             f"there are no lines to score: {' and '.join(counts)} are empty."
         )
+
+
+def lines_fingerprint(lines: Iterable[str]) -> str:
+    """A short hash of a text, which tells test sets of equal length apart.
+
+    Args:
+        lines: The text.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode("utf-8", "surrogatepass") + b"\n")
+    return digest.hexdigest()[:16]
 
 
 def reference_sets(

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.metrics.chrf import CHRF
@@ -58,6 +58,20 @@ class SystemScores:
 
     bleu: ScoreInterval
     chrf: ScoreInterval
+
+
+class PairedTestResult(NamedTuple):
+    """How likely the difference of two systems is if both are equally good.
+
+    Attributes:
+        systems: Their names.
+        bleu: The p-value of the difference in BLEU.
+        chrf: The p-value of the difference in chrF.
+    """
+
+    systems: tuple[str, str]
+    bleu: float | None
+    chrf: float | None
 
 
 def confidence_intervals(
@@ -155,6 +169,51 @@ def compare_systems(
             n_ar_confidence=num_resamples if test == "randomization" else -1,
         )
     return _by_system(paired)
+
+
+def compare_pairs(
+    systems: Mapping[str, Sequence[str]],
+    references: References,
+    *,
+    target_language: str,
+    num_resamples: int = 1000,
+    seed: int = 12345,
+) -> tuple[dict[str, SystemScores], list[PairedTestResult]]:
+    """Compares every system with every other one, by the paired bootstrap.
+
+    The p-values are of each pair by itself: among many pairs some are small by chance.
+
+    Args:
+        systems: As of `compare_systems`.
+        references: Likewise.
+        target_language: Likewise.
+        num_resamples: Likewise.
+        seed: Likewise.
+
+    Returns:
+        The scores of `compare_systems`, and a result for each pair: the first system
+        with all others, then the second one, and so on.
+
+    Raises:
+        ValueError: As `compare_systems` does.
+    """
+    names = list(systems)
+    scores: dict[str, SystemScores] = {}
+    results = []
+    for number in range(max(len(names) - 1, 1)):
+        baseline, *others = names[number:]
+        found = compare_systems(
+            {name: systems[name] for name in (baseline, *others)},
+            references,
+            target_language=target_language,
+            num_resamples=num_resamples,
+            seed=seed,
+        )
+        scores = scores or found
+        for other in others:
+            p_values = found[other].bleu.p_value, found[other].chrf.p_value
+            results.append(PairedTestResult((baseline, other), *p_values))
+    return scores, results
 
 
 def _by_system(paired: PairedTest) -> dict[str, SystemScores]:

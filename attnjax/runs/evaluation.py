@@ -26,6 +26,7 @@ from attnjax.evaluation.buckets import bleu_by_length
 from attnjax.evaluation.notes import warn_once
 from attnjax.runs.comparison import scores_of
 from attnjax.runs.drawing import AttendedSentence, attended_sentences, draw_sentence
+from attnjax.runs.evaluated import keep_other, provenance
 from attnjax.runs.opening import TrainedRun
 from attnjax.tasks.outputs import Translations
 from attnjax.tasks.translation import TranslationTask
@@ -92,6 +93,7 @@ def evaluate(
     examples = _examples(run, corpus, translations, heatmaps)
     with written("the evaluation", run.folder.path):
         folder.mkdir(parents=True, exist_ok=True)
+        keep_other(report_file, hypotheses, report)
         replace_text(hypotheses, _as_lines(translations.texts))
         text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
         replace_text(report_file, text)
@@ -118,6 +120,7 @@ def _report(
         "split": split,
         "step": run.step,
         "lines": len(corpus),
+        **provenance(run, corpus),
         **scores,
         "source_words_cut_by": word_cut(run.languages[0]),
         "bleu_by_source_words": [dataclasses.asdict(bucket) for bucket in buckets],

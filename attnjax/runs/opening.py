@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 from flax import linen as nn
@@ -36,6 +36,27 @@ Checkpoint = str | int
 """``best``, ``latest``, the number of a step, ``averaged``, or ``averaged/NAME``."""
 
 
+class Member(NamedTuple):
+    """Weights of a run folder that are used, alone or in an ensemble.
+
+    Attributes:
+        folder: the run folder.
+        steps: of the checkpoint; of an average those of all that it is the mean of.
+        average: name of the average; None if it is a checkpoint.
+    """
+
+    folder: Path
+    steps: tuple[int, ...]
+    average: str | None = None
+
+    def describe(self) -> str:
+        """Folder and weights in words."""
+        step = f"step {max(self.steps):,}"
+        if self.average is not None:
+            step = f"average {self.average} of {len(self.steps)} steps up to {step}"
+        return f"{self.folder}, {step}"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedRun:
     """A run folder, opened for use.
@@ -45,14 +66,19 @@ class TrainedRun:
         experiment: its resolved config.
         translator: model and tokenizers behind functions.
         variables: of the chosen checkpoint.
-        step: of the chosen checkpoint; of an average its newest.
+        members: which weights these are; several of an ensemble.
     """
 
     folder: RunFolder
     experiment: Experiment
     translator: Translator
     variables: Variables
-    step: int
+    members: tuple[Member, ...]
+
+    @property
+    def step(self) -> int:
+        """Of the first member's checkpoint; of an average its newest."""
+        return max(self.members[0].steps)
 
     def translate(
         self, lines: Sequence[str], *, prefixes: Sequence[str] | None = None
@@ -194,13 +220,13 @@ def open_run(
             does not read a field of ``search``.
     """
     folder, experiment, translator = open_untrained(Path(workdir), search=search)
-    variables, step = _weights(folder, experiment, translator, checkpoint)
+    variables, member = _weights(folder, experiment, translator, checkpoint)
     return TrainedRun(
         folder=folder,
         experiment=experiment,
         translator=translator,
         variables=variables,
-        step=step,
+        members=(member,),
     )
 
 
@@ -280,7 +306,12 @@ def open_ensemble(
         first.experiment.data.target_language,
     )
     variables = ensemble_variables([member.variables for member in members])
-    return dataclasses.replace(first, translator=translator, variables=variables)
+    return dataclasses.replace(
+        first,
+        translator=translator,
+        variables=variables,
+        members=tuple(member.members[0] for member in members),
+    )
 
 
 def _weights(
@@ -288,7 +319,7 @@ def _weights(
     experiment: Experiment,
     translator: Translator,
     checkpoint: Checkpoint,
-) -> tuple[Variables, int]:
+) -> tuple[Variables, Member]:
     task, tokenizers = build_task(experiment, translator, None), translator.tokenizers
     if isinstance(checkpoint, str) and checkpoint.split("/")[0] == AVERAGED:
         name = checkpoint.partition("/")[2] or None
@@ -300,7 +331,7 @@ def _weights(
             vocabulary=tokenizers.fingerprint,
             differing=lambda stored: differing_identity(stored, experiment),
         )
-        return variables, max(average.steps)
+        return variables, Member(folder.path, tuple(average.steps), average.name)
     if not isinstance(checkpoint, int) and checkpoint not in ("best", "latest"):
         raise ValueError(
             "a checkpoint is best, latest, the number of a step, averaged or "
@@ -312,7 +343,7 @@ def _weights(
         if checkpoint == "best":
             step = stored.best_step()  # None, the latest, if none was scored
         state = stored.restore(step, abstract_state(experiment, task))[0]
-    return state.evaluation_variables, int(state.step)
+    return state.evaluation_variables, Member(folder.path, (int(state.step),))
 
 
 def differing_from(

@@ -280,7 +280,7 @@ class CompiledStep:
         seconds = time.perf_counter() - begin
         self.compilations += 1
         self.compile_seconds += seconds
-        logger.info("compiled %r, program %d, %.1f s", part, self.compilations, seconds)
+        logger.info("compiled %s in %.1f s", _in_words(part, arguments), seconds)
         return program
 
     def _places_of_results(self, part: str, arguments: tuple[PyTree, ...]) -> PyTree:
@@ -314,6 +314,16 @@ def jit_train_step(step: TrainStep, layout: Layout) -> CompiledStep:
 
 def _is_named(leaf: Any) -> bool:
     return isinstance(leaf, nn.LogicallyPartitioned)
+
+
+def _in_words(part: str, arguments: tuple[PyTree, ...]) -> str:
+    if part == "add":
+        return "the sum over micro-batches"
+    if part == "apply":
+        return "the update of the weights"
+    leaves = jax.tree.leaves(arguments[2])
+    shapes = dict.fromkeys(" x ".join(map(str, leaf.shape)) for leaf in leaves)
+    return f"loss and gradient for batches of {' and '.join(shapes)} (each shape once)"
 
 
 def _places(tree: PyTree) -> PyTree:

@@ -1,8 +1,10 @@
 """The commands over a run folder, with a run that learned nothing much."""
 
+import dataclasses
 import io
 import json
 import logging
+import shlex
 import shutil
 import sys
 import types
@@ -14,9 +16,10 @@ import pytest
 
 from attnjax import config_json
 from attnjax.cli import main
+from attnjax.cli.training import tell_the_end
 from attnjax.evaluation.alignment_files import read_pharaoh
 from attnjax.evaluation.attention_readings import best_reading
-from attnjax.experiment import train
+from attnjax.experiment import TrainResult, train
 from attnjax.runs.translation import TranslatedLine
 from attnjax.tasks.outputs import Hypothesis
 
@@ -25,10 +28,8 @@ LINES = ["25. Oktober", "", "Dänemark und Schweden", "Juni"]
 SPEED = ["--max-extra-tokens", "4", "--beam-size", "2"]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
-    """A run folder with two checkpoints, evaluated once."""
-    workdir = tmp_path_factory.mktemp("runs") / "tiny"
+def trained(workdir: Path, *more: str) -> Path:
+    """A run folder with two checkpoints."""
     options = [
         *("--training.num-steps", "4", "--training.checkpoint-every", "2"),
         *("--training.evaluate-every", "9", "--training.log-every", "2"),
@@ -38,9 +39,17 @@ def run(tmp_path_factory) -> Path:
         *("--model.embedding-width", "12", "--model.hidden-width", "16"),
         *("--model.attention-width", "8", "--decoding.max-extra-tokens", "4"),
         *("--decoding.beam-size", "2", "--decoding.max-source-tokens", "48"),
+        *("--workdir", str(workdir), *more),
     ]
     config = str(ROOT / "configs" / "quickstart_rnn.py")
-    assert main(["train", "--config", config, "--workdir", str(workdir), *options]) == 0
+    assert main(["train", "--config", config, *options]) == 0
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A run folder with two checkpoints, evaluated once."""
+    workdir = trained(tmp_path_factory.mktemp("runs") / "tiny")
     assert main(["evaluate", "--workdir", str(workdir), "--pictures", "2"]) == 0
     return workdir
 
@@ -152,14 +161,9 @@ def test_links_may_count_from_one_but_not_beyond_their_sentence(call, tmp_path):
     assert f"{gold}, line 1" in err
 
 
-def test_japanese_is_cut_into_words_and_what_is_missing_is_said(run, call, tmp_path):
-    folder = tmp_path / "ja"
-    shutil.copytree(run, folder)
-    config = folder / "config.json"
-    text = config.read_text().replace(
-        '"target_language": "en"', '"target_language": "ja"'
-    )
-    config.write_text(text)
+def test_japanese_is_cut_into_words_and_what_is_missing_is_said(call, tmp_path):
+    japanese = "--data.target-language", "ja", "--data.tokenizer.vocab-size", "700"
+    folder = trained(tmp_path / "ja", *japanese)
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(encoded(["drei Tage"]))
     target.write_bytes(encoded(["三 日間、眠る。"]))
@@ -368,8 +372,12 @@ def test_outputs_are_compared(call, run, tmp_path):
     options = ["--references", reference, "--resamples", "40"]
     code, rows, _ = call("compare", first, second, *options, workdir=None)
     assert code == 0
-    assert [row.split()[1] for row in rows] == ["bleu", "chrf"] * 2
-    assert "p = 0.0" in rows[2]
+    assert rows[2].split()[:2] == [str(first), "100.00"]
+    assert rows[3].split()[4].startswith("0.0")
+    code, rows, _ = call(
+        *("compare", first, second, *options, "--format", "csv"), workdir=None
+    )
+    assert [row.split(",")[0] for row in rows] == ["system", str(first), str(second)]
     code, rows, _ = call("compare", first, *options, workdir=None)
     assert any("TER" in row for row in rows)
     code, rows, _ = call("compare", run, "--json", "--resamples", "40", workdir=None)
@@ -388,6 +396,90 @@ def test_evaluation_writes_the_page(run):
     assert "decoder/cross" in page
     report = json.loads((run / "evaluation" / "test.json").read_text())
     assert {"ter", "panel", "intervals", "bleu_by_source_words"} <= set(report)
+
+
+class Terminal(io.BytesIO):
+    """What a person reads."""
+
+    def isatty(self):
+        return True
+
+
+def test_an_evaluation_ends_in_tables_on_a_terminal_and_json_elsewhere(
+    run, call, tmp_path, monkeypatch
+):
+    folder = shutil.copytree(run, tmp_path / "copy")
+    code, rows, _ = call("evaluate", "--pictures", "0", workdir=folder)
+    assert code == 0
+    (printed,) = map(json.loads, rows)
+    stored = json.loads((folder / "evaluation" / "test.json").read_text())
+    assert printed["chrf"] == round(stored["chrf"], 4) != stored["chrf"]
+    assert printed["members"] == stored["members"]
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(terminal, "utf-8"))
+    assert main(["evaluate", "--workdir", str(folder), "--pictures", "0"]) == 0
+    text = terminal.getvalue().decode()
+    assert f"{folder}, test set of 9 lines" in text
+    for known in ("BLEU 13a ", "1-10 ", "tokens/s ", "weights ", "tok:13a"):
+        assert known in text
+    assert text.endswith(f"in a browser: {folder / 'report.html'}\n")
+
+
+def test_training_ends_with_the_score_its_place_and_what_comes_next(
+    run, tmp_path, caplog, monkeypatch
+):
+    caplog.set_level(logging.INFO)
+    folder = shutil.copytree(run, tmp_path / "it's")
+    trained(folder)
+    assert "best validation bleu: 0." in caplog.text
+    assert f"at step 4, saved in {folder / 'checkpoints' / '4'}" in caplog.text
+    quoted = shlex.quote(str(folder))
+    assert caplog.messages[-1] == f"next: attnjax evaluate --workdir {quoted}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"best_step": None, "best_score": None}, "no validation yet"),
+        ({"best_step": 3}, "at step 3, whose checkpoint is not there"),
+        ({"best_step": 2}, "latest checkpoint: "),
+        ({"signal": "SIGINT"}, "stopped by SIGINT at step 4 of 4; the same command"),
+        ({"stopped_early": True}, "stopped at step 4 of 4: the score did not rise"),
+    ],
+)
+def test_training_that_ends_otherwise_says_so(run, caplog, changes, said):
+    caplog.set_level(logging.INFO)
+    experiment = config_json.from_json((run / "config.json").read_text(), origin="")
+    fields = dict.fromkeys(field.name for field in dataclasses.fields(TrainResult))
+    standing = {"step": 4, "best_step": 4, "best_score": 1.5, "stopped_early": False}
+    result = TrainResult(**{**fields, **standing, **changes})
+    tell_the_end(dataclasses.replace(experiment, workdir=run), result)
+    assert said in caplog.text
+
+
+def test_an_evaluation_of_other_weights_replaces_none_unseen(
+    run, call, tmp_path, caplog
+):
+    folder = tmp_path / "copy"
+    shutil.copytree(run, folder)
+    before = (folder / "evaluation" / "test.json").read_bytes()
+    ensemble = ["--pictures", "0", "--checkpoint", "2", "--checkpoint", "4"]
+    assert call("evaluate", *ensemble, workdir=folder)[0] == 0
+    kept = folder / "evaluation" / "test.1.json"
+    assert kept.read_bytes() == before
+    assert f"is of other weights; it is kept as {kept}" in caplog.text
+    report = json.loads((folder / "evaluation" / "test.json").read_text())
+    assert [member["steps"] for member in report["members"]] == [[2], [4]]
+    first = json.loads(before)
+    assert first["members"][0]["average"] is None
+    assert first["test_set"] == report["test_set"]
+    assert report["parameters"] == 2 * first["parameters"]
+    assert call("evaluate", *ensemble, workdir=folder)[0] == 0
+    assert len([*kept.parent.glob("test*.json")]) == 2
+    compared = ["compare", folder, kept, "--resamples", "40"]
+    code, rows, _ = call(*compared, workdir=None)
+    assert code == 0
+    assert any("step 2 + step 4" in row for row in rows)
 
 
 def test_an_evaluation_that_does_not_fit_is_a_sentence(call, run, files_of_at_most):

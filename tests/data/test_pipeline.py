@@ -213,7 +213,10 @@ def test_long_and_empty_pairs_are_left_out_and_counted(start, tokenizers, caplog
         batches = start(data=data)
         seen = {name for b in take(batches, 6) for name in numbers(b, tokenizers)}
     assert seen == {"n1", "n6"}  # n6 has 13 tokens with its end, as many as the limit
-    assert "left out 4 of 6 training pairs" in caplog.messages[0]
+    assert (
+        "4 of 6 training pairs read in this epoch (66.7 %) are not"
+        in caplog.messages[0]
+    )
     epochs = batches.get_state()["position"]["start"] // 6
     assert epochs <= len(caplog.messages)
 
@@ -227,7 +230,7 @@ def test_windows_of_an_epoch_are_counted_together(start, make_corpus, caplog):
         while batches.get_state()["position"]["start"] < 2 * 97:
             next(batches)
     too_long = sum(i * 7 % 11 > 6 or i * 5 % 11 > 6 for i in range(97))
-    epochs = [m for m in caplog.messages if f"left out {too_long} of 97" in m]
+    epochs = [m for m in caplog.messages if f"{too_long} of 97 training pairs" in m]
     assert len(epochs) >= 2
 
 
