@@ -160,7 +160,7 @@ def draw(options: argparse.Namespace) -> int:
         whole_words=bool(options.whole_words),
     )
     print(drawn.target)
-    print(f"wrote {options.output}", file=sys.stderr)
+    tell(f"wrote {options.output}")
     return 0
 
 
