@@ -23,6 +23,7 @@ from attnjax.config import (
     OptimizerConfig,
     RNNConfig,
     ScheduleConfig,
+    SelectionConfig,
     TokenizerConfig,
     TrainingConfig,
     TransformerConfig,
@@ -254,6 +255,20 @@ def test_a_typo_names_the_nearest_field(capsys):
         main(["train", "--config", config_file, "--training.num-stps", "3"])
     assert stop.value.code != 0
     assert "--training.num-steps" in capsys.readouterr().err
+
+
+def test_defaults_that_are_a_paper_s_are_that_paper_s():
+    """Vaswani et al. 2017, table 3, 5.3, 5.4 and 6.1; Xu et al. 2015, section 4.1."""
+    model, optimizer = TransformerConfig(), OptimizerConfig()
+    stacks = model.encoder_layers, model.decoder_layers, model.num_heads
+    assert (model.width, model.feed_forward_width, *stacks) == (512, 2048, 6, 6, 8)
+    assert (model.dropout, TrainingConfig().label_smoothing) == (0.1, 0.1)
+    assert (model.attention_dropout, model.feed_forward_dropout) == (0.0, 0.0)
+    assert (optimizer.beta1, optimizer.beta2, optimizer.epsilon) == (0.9, 0.98, 1e-9)
+    assert DecodingConfig().beam_size == 4
+    assert DecodingConfig().length_penalty == 0.6
+    assert SelectionConfig().baseline_decay == 0.9
+    assert SelectionConfig().soft_rate == 0.5
 
 
 def test_every_dataclass_is_frozen_and_keyword_only():

@@ -119,6 +119,28 @@ def test_masked_keys_never_matter_and_an_empty_row_is_zero(kind):
     assert np.isfinite(gradient).all()
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_a_relaxed_choice_has_the_gradient_of_a_softmax_at_its_temperature(temperature):
+    chosen = SelectionConfig(kind="gumbel", temperature=temperature)
+    attention = MemoryAttention("scaled_dot", D, D, selection=chosen)
+    query, memory = _normal(B, T, D), _normal(B, S, D, seed=1)
+    valid = np.ones((B, S), bool)
+
+    def found(query):
+        return (attention.apply({}, query, memory, valid, method=_attend)[1] ** 2).sum()
+
+    def softened(query, context):
+        scores = query @ memory.swapaxes(1, 2) / np.sqrt(D)
+        return (2 * context * (jax.nn.softmax(scores / temperature) @ memory)).sum()
+
+    @jax.jit
+    def run(query):
+        context = attention.apply({}, query, memory, valid, method=_attend)[1]
+        return jax.grad(found)(query), jax.grad(softened)(query, context)
+
+    np.testing.assert_allclose(*run(query), atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["dot", "general", "concat", "location"])
 @pytest.mark.parametrize("selection", ["local_m", "local_p"])
 def test_a_lone_query_reads_its_window_and_finds_what_all_keys_give(kind, selection):
