@@ -1,4 +1,5 @@
-# `make demo` trains, evaluates and translates; `make test` runs every check.
+# `make demo` trains, evaluates and translates; `make test` runs every check, `make quick`
+# those of daily work: lint, style, the laws of the mechanisms and one run, end to end.
 # Each sets up the virtual environment by itself; PYTHON chooses the interpreter.
 
 PYTHON ?= python3
@@ -7,7 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUN ?= runs/quickstart_rnn
 
-.PHONY: demo test lint clean
+.PHONY: demo test quick lint clean
 
 demo: $(READY)
 	$(BIN)/python train.py --config configs/quickstart_rnn.py --workdir $(RUN)
@@ -17,6 +18,10 @@ demo: $(READY)
 
 test: $(READY) lint
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -q
+
+quick: $(READY) lint
+	$(BIN)/python -m pytest -n auto --dist worksteal -q tests/style tests/ops/test_laws.py \
+		tests/test_main_job.py::test_translate_gives_a_line_for_a_line
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
