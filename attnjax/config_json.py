@@ -17,7 +17,7 @@ from typing import Any
 from attnjax.config import Experiment
 from attnjax.json_files import parse_json, shown
 
-_LARGEST_NUMBER = 1 << 63  # NaN is not less, nor is infinity
+_LARGEST_NUMBER = 1 << 128  # beyond float32; NaN is not less, nor is infinity
 
 
 def to_json(experiment: Experiment) -> str:

@@ -51,7 +51,7 @@ class Unread(NamedTuple):
             reads = f"; {chooser} {kind} reads {', '.join(options) or 'no option'}"
         needs = " and ".join(_needs(self.section, self.path[-1]))
         return (
-            f"{'.'.join(self.path)}={self.value} is read by nobody, for it needs "
+            f"{'.'.join(self.path)}={self.value} has no effect, because it needs "
             f"{needs}{reads}"
         )
 
@@ -87,7 +87,7 @@ def require_read(config: Any) -> None:
     if unread:
         lines = ". ".join(map(str, unread))
         raise ValueError(
-            f"{lines}. Leave out what is not read, or choose what reads it."
+            f"{lines}. Leave out what has no effect, or choose what reads it."
         )
 
 

@@ -54,7 +54,7 @@ FAILING = {
     ),
     "weight decay that adam does not read": (
         ["--optimizer.weight-decay", "0.1"],
-        "optimizer.weight_decay=0.1 is read by nobody, for it needs kind adamw",
+        "optimizer.weight_decay=0.1 has no effect, because it needs kind adamw",
     ),
     "a rate that is infinite": (
         ["--optimizer.schedule.peak", "inf"],

@@ -216,6 +216,33 @@ def test_every_number_is_checked_at_birth(name):
             assert "got" in str(refused.value)
 
 
+def test_what_a_field_may_hold_survives_json():
+    """The largest and smallest numbers too: nobody is to blame config.json for them."""
+    made = experiment(
+        seed=(1 << 31) - 1,
+        optimizer=OptimizerConfig(
+            epsilon=1e-37, schedule=ScheduleConfig(peak=3.4e38, warmup_steps=0)
+        ),
+    )
+    assert config_json.from_json(config_json.to_json(made), origin="") == made
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\n\n1 / 0\n", "line 3, fails to run: ZeroDivisionError: division"),
+        ("x = (\n", "fails to run: SyntaxError: .* line 1"),
+        ("import sys\nsys.exit(0)\n", "line 2, fails to run: SystemExit: 0"),
+        ("import nowhere_at_all\n", "line 1, fails to run: ModuleNotFoundError"),
+        ("experiment = {}\n", "must bind `experiment` .* got dict"),
+    ],
+)
+def test_a_config_that_makes_no_experiment_is_refused(text, message, tmp_path):
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(ValueError, match=rf"mine\.py.*{message}"):
+        read_experiment(tmp_path / "mine.py")
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

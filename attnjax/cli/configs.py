@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import runpy
+import traceback
 from pathlib import Path
 
 import attnjax
@@ -76,8 +77,13 @@ def read_experiment(config: Path) -> Experiment:
     file = find_config(str(config))
     try:
         made = runpy.run_path(str(file)).get("experiment")
-    except Exception as error:
-        raise ValueError(f"{config} fails to run: {error!r}.") from error
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+        where = f"{config}, line {lines[-1]}," if lines else str(config)
+        raise ValueError(
+            f"{where} fails to run: {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(made, Experiment):
         raise ValueError(
             f"{config} must bind `experiment` to an attnjax.config.Experiment, got "

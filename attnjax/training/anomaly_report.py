@@ -175,14 +175,14 @@ def where_to_go_on(losses: Mapping[int, float], steps: Sequence[int]) -> str:
     sound = undamaged(losses, steps)
     if not sound:
         return (
-            "the weights were damaged before the first checkpoint there is, so begin "
-            "anew in another --workdir"
+            "the weights seem to have been damaged before the first checkpoint there "
+            "is, so begin anew in another --workdir"
         )
     if sound[-1] == steps[-1]:
         return f"the last checkpoint is from before (it is of step {steps[-1]})"
     return (
-        f"the last checkpoint, of step {steps[-1]}, was damaged already, so go on from "
-        f"that of step {sound[-1]} with --from-step {sound[-1]}"
+        f"the last checkpoint, of step {steps[-1]}, seems to be damaged already, so go "
+        f"on from that of step {sound[-1]} with --from-step {sound[-1]}"
     )
 
 

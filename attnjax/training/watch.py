@@ -81,6 +81,7 @@ class Watch:
         self._workdir = workdir
         self._saved_steps = saved_steps
         self._latest_loss = math.inf
+        self._latest_good_step = 0
         self.losses: dict[int, float] = {}
         self._under_way: collections.deque[_UnderWay] = collections.deque()
 
@@ -125,7 +126,7 @@ class Watch:
             self._vote.count(step.ballot)
             loss = float(step.verdict.loss)
             if math.isfinite(loss) and not is_bad:
-                self._latest_loss = loss
+                self._latest_loss, self._latest_good_step = loss, step.step
                 if step.step - 1 in (0, saved_step):
                     self.losses[step.step - 1] = loss
             if is_bad:
@@ -154,9 +155,15 @@ class Watch:
                 "going back to the last checkpoint (%s): %s%s", latest, anomaly, more
             )
             raise GoBackError
+        losses = dict(self.losses)
+        if saved_step is not None and self._latest_good_step <= saved_step:
+            # No good step has shown that the saved weights are sound.
+            losses[saved_step] = (
+                anomaly.loss if math.isfinite(anomaly.loss) else math.inf
+            )
         raise DivergenceError(
             f"{anomaly}{more}; its update was not applied, and "
-            f"{where_to_go_on(self.losses, self._saved_steps())}. {ADVICE}"
+            f"{where_to_go_on(losses, self._saved_steps())}. {ADVICE}"
         )
 
     def _action(self, bad: _UnderWay, state: TrainState) -> str:

@@ -45,7 +45,7 @@ def change(path, old, new):
         (
             r'"seed": \d+',
             f'"seed": {10**30}',
-            "seed must be a number that f",
+            "seed must be an int of at most",
         ),
         (r'"seed": \d+', '"seed": NaN', "seed must be a number that fits"),
         (r'"seed": \d+', '"seed": true', "seed must be a int, got True"),

@@ -262,7 +262,12 @@ def test_a_fingerprint_sees_every_bit_shape_and_type():
     [
         ({}, [], "there is no checkpoint yet"),
         ({0: 6.0, 2: 5.0, 4: 4.0}, [2, 4], r"is from before \(it is of step 4\)"),
-        ({0: 6.0, 2: 5.0, 4: 90.0}, [2, 4], "of step 4, was damaged already.*step 2"),
+        ({0: 6.0, 2: 5.0, 4: 90.0}, [2, 4], "of step 4, seems to be damaged.*step 2"),
+        (
+            {0: 6.0, 2: 5.0, 4: math.inf},
+            [2, 4],
+            "of step 4, seems to be damaged.*step 2",
+        ),
         ({0: 6.0, 2: 50.0, 4: 900.0}, [2, 4], "before the first checkpoint"),
         # A batch that is harder than the others is no damage if it passes.
         ({0: 6.0, 2: 1.0, 4: 9.0, 6: 0.9}, [2, 4, 6], "it is of step 6"),

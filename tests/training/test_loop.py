@@ -548,9 +548,23 @@ def test_a_run_that_ran_away_names_the_checkpoint_from_before(
             return batch
 
     settings = {"checkpoint_every": 2, "keep_checkpoints": 9}
-    with pytest.raises(DivergenceError, match=r"of step \d+, was damaged") as error:
+    with pytest.raises(
+        DivergenceError, match=r"of step \d+, seems to be damaged"
+    ) as error:
         session(tmp_path, batches=Growing(), **settings)
     assert "go on from that of step 4 with --from-step 4" in str(error.value)
+
+
+def test_weights_that_no_good_step_has_used_are_no_place_to_go_on_from(
+    tmp_path, session, poisoned
+):
+    """The update of step 5 made them; that its own loss was fine tells nothing."""
+    settings = {"checkpoint_every": 1, "keep_checkpoints": 9}
+    for _ in range(2):  # and when the same is tried again
+        with pytest.raises(DivergenceError, match=r"at step 6;.*") as error:
+            session(tmp_path, batches=poisoned((5,)), **settings)
+        assert "step 5, seems to be damaged already" in str(error.value)
+        assert "--from-step 4" in str(error.value)
 
 
 def test_going_back_without_end_ends(tmp_path, session, poisoned):
