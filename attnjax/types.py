@@ -291,6 +291,11 @@ class Task(Protocol):
     unit: str
     score: str
 
+    @property
+    def measure(self) -> str:
+        """What a score is measured on; scores that differ in it are not compared."""
+        ...
+
     def init(self, rng: jax.Array) -> Variables:
         """Fresh parameters and other collections."""
         ...

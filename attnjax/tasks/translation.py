@@ -7,6 +7,7 @@ through its linen methods alone.
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,12 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from attnjax.config.decoding import READ_BY, DecodingConfig
 from attnjax.data.batching import pair_batches
-from attnjax.evaluation.bleu import corpus_scores
+from attnjax.evaluation.bleu import bleu_tokenizer, corpus_scores
 from attnjax.tasks.compiled import compiled
 from attnjax.tasks.translator import Translator
 from attnjax.training.losses import cross_entropy, token_losses
 from attnjax.types import Array, Metrics, PairBatch, Ratio, Tokens, Variables
+
+_NO_MATTER_FOR_SCORES = ("n_best", "tokens_per_batch")
 
 
 class ValidationSet(NamedTuple):
@@ -69,6 +73,23 @@ class TranslationTask:
         self._validate = compiled(
             _validation_sums, translator.model, layout=translator.layout
         )
+
+    @property
+    def measure(self) -> str:
+        """Metric and tokenizer, the lines that are translated, and the search."""
+        sources, references = self._validation.sources, self._validation.references
+        digest = hashlib.sha256("\n".join([*sources, *references]).encode())
+        config = self.translator.config
+        settings = {
+            name: getattr(config, name)
+            for name in READ_BY[config.method]
+            if name not in _NO_MATTER_FOR_SCORES
+        }
+        usual = DecodingConfig()
+        changed = [f"{k} {v}" for k, v in settings.items() if v != getattr(usual, k)]
+        tokenizer = bleu_tokenizer(self._validation.target_language)
+        lines = f"{self.score} ({tokenizer}) of {len(sources):,} lines"
+        return ", ".join([lines, digest.hexdigest()[:8], *changed])
 
     def init(self, rng: jax.Array) -> Variables:
         """Fresh variables of the model."""

@@ -6,15 +6,17 @@ import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from attnjax.json_files import read_json
+from attnjax.json_files import parse_json, read_json
 from attnjax.training.commit import TEMPORARY
-from attnjax.training.manifest import MANIFEST, has_its_files
+from attnjax.training.manifest import MANIFEST, has_its_files, verified_bytes
 
 logger = logging.getLogger(__name__)
 
 _JSON_FILES = {"_CHECKPOINT_METADATA", "_METADATA", "_sharding", "metadata"}
-_PARTS = ("_CHECKPOINT_METADATA", "state/_METADATA", "extra/metadata")
+_VALUES = "extra/metadata"
+_PARTS = ("_CHECKPOINT_METADATA", "state/_METADATA", _VALUES)
 
 
 def has_all_parts(step_folder: Path) -> bool:
@@ -42,7 +44,37 @@ def has_checkpoint(folder: Path) -> bool:
     Returns:
         True also if all of them were damaged since.
     """
-    return any(map(has_all_parts, _step_folders(folder)))
+    return any(map(has_all_parts, step_folders(folder)))
+
+
+def step_folders(folder: Path) -> list[Path]:
+    """The folders that have the name of a step, by rising step; whole or not.
+
+    Args:
+        folder: of all steps; it need not exist.
+
+    Returns:
+        Their paths.
+    """
+    named = [path for path in folder.glob("*/") if path.name.isdecimal()]
+    return sorted(named, key=lambda path: int(path.name))
+
+
+def stored_values(step_folder: Path) -> Any:
+    """The JSON values that were saved beside a state.
+
+    Args:
+        step_folder: of one step.
+
+    Returns:
+        The values; None where they are not as they were saved.
+    """
+    try:
+        return parse_json(
+            verified_bytes(step_folder, _VALUES), origin=str(step_folder / _VALUES)
+        )
+    except (ValueError, OSError):
+        return None
 
 
 def require_plain_json(folder: Path) -> None:
@@ -70,7 +102,7 @@ def clear_incomplete(folder: Path, kept: Callable[[list[int]], set[int]]) -> Non
     """
     for path in folder.glob(f"*{TEMPORARY}*/"):
         _remove(path, "never completed (the run ended while saving)")
-    steps = _step_folders(folder)
+    steps = step_folders(folder)
     staying = kept(sorted(int(path.name) for path in steps))
     for path in steps:
         whole = has_all_parts(path)
@@ -78,10 +110,6 @@ def clear_incomplete(folder: Path, kept: Callable[[list[int]], set[int]]) -> Non
             _remove(path, "being removed when the run ended")
         elif not whole:
             set_aside(path, "incomplete")
-
-
-def _step_folders(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.glob("*/")) if path.name.isdecimal()]
 
 
 def go_back(folder: Path, step: int) -> None:
@@ -94,7 +122,7 @@ def go_back(folder: Path, step: int) -> None:
     Raises:
         FileNotFoundError: if there is no complete checkpoint of that step.
     """
-    steps = sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
+    steps = [int(path.name) for path in step_folders(folder)]
     if step not in steps or not has_all_parts(folder / str(step)):
         raise FileNotFoundError(
             f"there is no checkpoint of step {step} in {folder} to go on from; there "

@@ -33,6 +33,7 @@ from attnjax.training.storage import (
     require_folder,
     size_bytes,
     storage_error,
+    written,
 )
 from attnjax.types import PyTree
 
@@ -61,7 +62,7 @@ class _Writing(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints of one run: the latest ``keep`` and the best one.
+    """The checkpoints of one run: the latest ``keep`` and the best by each measure.
 
     Saving goes on in the background; `close`, or leaving the ``with`` block, waits for
     it. Every process of a run calls every method.
@@ -103,7 +104,9 @@ class Checkpoints:
         self._unsaved: StorageError | None = None
         self._scores = Scores(self.folder)
         if keep is not None and jax.process_index() == 0:
-            self._prepare_folder()
+            with written("checkpoints", self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                clear_incomplete(self.folder, self._kept)
         wait_for_all("checkpoints cleared")
         self._manager = self._open()
         self._scores.keep(self.steps())
@@ -166,9 +169,13 @@ class Checkpoints:
         return self._scores.best_of(self.steps())
 
     def scores(self) -> dict[int, float]:
-        """The scores by step, rising, of the complete checkpoints that have one."""
-        scores = self._scores.by_step
-        return {step: scores[step] for step in self.steps() if step in scores}
+        """The scores by step, rising, of those measured as the newest one was."""
+        return self._scores.comparable(self.steps())
+
+    def compare_by(self, measure: str) -> tuple[int, float] | None:
+        """Says what the scores to come are measured on, as `Scores.compare_by`."""
+        self._scores.keep(self.steps())
+        return self._scores.compare_by(measure)
 
     def save(
         self,
@@ -384,14 +391,6 @@ class Checkpoints:
     def _open(self) -> ocp.CheckpointManager:
         return open_manager(self.folder, None if self._keep is None else self._kept)
 
-    def _prepare_folder(self) -> None:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            clear_incomplete(self.folder, self._kept)
-        except OSError as error:
-            raise storage_error(error, "checkpoints", self.folder) or error from error
-
     def _kept(self, steps: list[int]) -> set[int]:
-        kept = set(steps[-(self._keep or len(steps)) :])
-        best = self._scores.best_of(steps)
-        return kept if best is None else kept | {best}
+        latest = steps[-(self._keep or len(steps)) :]
+        return {*latest, *self._scores.best_of_each_measure(steps)}

@@ -193,6 +193,7 @@ class _Run:
             self._saved_step = None
             self._state = jax.jit(init, out_shardings=places)(seed)
             self._remember(self._guard.begin())
+            self._compare_scores()
             return
         self._step, self._state, extra = resumed
         with intact(self._checkpoints.folder / str(self._step)):
@@ -203,9 +204,21 @@ class _Run:
         self._progress = stored.progress
         self._watch.losses = self._progress.losses
         self._seconds_before = self._progress.seconds
+        self._compare_scores()
         if stored.window is not None:
             self._window = self._layout.place_state(stored.window)
         logger.info("going on from step %d of %s", self._step, self._checkpoints.folder)
+
+    def _compare_scores(self) -> None:
+        measure = self._task.measure
+        best = self._checkpoints.compare_by(measure)
+        if (before := self._progress.compare_by(measure, best)) is not None:
+            logger.warning(
+                "scores are measured on something else from here on (%s -> %s): those "
+                "of before are not compared with them, and the patience begins anew",
+                before,
+                measure,
+            )
 
     def go_back(self, optimizer: optax.GradientTransformation, seed: int) -> None:
         """Restores what the last checkpoint holds, but for where the data stand."""

@@ -130,6 +130,30 @@ def has_its_files(folder: Path) -> bool:
     return True
 
 
+def verified_bytes(folder: Path, file: str) -> bytes:
+    """Reads one small file of a checkpoint.
+
+    Args:
+        folder: of the checkpoint, under the name that it was saved under.
+        file: its name relative to the folder.
+
+    Returns:
+        Its bytes; as they are, if the checkpoint is from before there were manifests.
+
+    Raises:
+        DamagedCheckpointError: it is not as it was saved.
+        ValueError: it is no file, or too large.
+    """
+    recorded = _recorded(folder, folder.name)
+    content = read_bounded(folder / file)
+    if recorded is not None:
+        size, digests = recorded.get(file, _Recorded(0, []))
+        found = [_digest(folder / file, at) for at in _blocks(len(content))]
+        if size != len(content) or found != list(digests):
+            raise _damaged(folder, f"{file} does not have the digest it was saved with")
+    return content
+
+
 @contextlib.contextmanager
 def verified(folder: Path, *, name: str | None = None) -> Iterator[None]:
     """Verifies a checkpoint while the body reads it.

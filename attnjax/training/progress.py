@@ -21,6 +21,8 @@ class Progress:
         seconds: wall time of all sessions of the run.
         window_seconds: time spent on updates since the last log point.
         losses: of the weights that were saved; see `attnjax.training.watch.Watch`.
+        latest_score: of the latest validation, None if it was measured otherwise.
+        measure: what the scores are measured on, None before it is known.
     """
 
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -31,6 +33,8 @@ class Progress:
     seconds: float = 0.0
     window_seconds: float = 0.0
     losses: dict[int, float] = dataclasses.field(default_factory=dict)
+    latest_score: float | None = None
+    measure: str | None = None
 
     def note(self, step: int, scores: Mapping[str, float], score: float) -> None:
         """Takes up the result of a validation; NaN is never better than anything.
@@ -41,12 +45,39 @@ class Progress:
             score: the one that ranks.
         """
         self.scores, self.evaluated_step = dict(scores), step
+        self.latest_score = score if math.isfinite(score) else None
         previous = -math.inf if self.best_score is None else self.best_score
         if math.isfinite(score) and score > previous:
             self.best_score, self.best_step = score, step
             self.stale_evaluations = 0
         else:
             self.stale_evaluations += 1
+
+    def compare_by(self, measure: str, best: tuple[int, float] | None) -> str | None:
+        """Says what the scores to come are measured on.
+
+        If it is not what it was, earlier ones are not compared with them: best score
+        and patience begin anew.
+
+        Args:
+            measure: of the task.
+            best: step and score of the best so far that was measured so.
+
+        Returns:
+            What it was, if it was something else.
+        """
+        before, self.measure = self.measure, measure
+        if before in (None, measure):
+            return None
+        self.best_step, self.best_score = best or (None, None)
+        self.stale_evaluations, self.latest_score = 0, None
+        return before
+
+    def known_scores(self) -> dict[int, float]:
+        """The scores that it remembers, by step."""
+        latest = self.evaluated_step, self.latest_score
+        known = latest, (self.best_step, self.best_score)
+        return {step: score for step, score in known if step and score is not None}
 
     def to_json(self) -> dict[str, Any]:
         """All fields as JSON values."""
@@ -82,6 +113,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "evaluated_step": int,
     "best_score": lambda stored: None if stored is None else float(stored),
     "best_step": lambda stored: None if stored is None else int(stored),
+    "latest_score": lambda stored: None if stored is None else float(stored),
+    "measure": lambda stored: None if stored is None else str(stored),
     "stale_evaluations": int,
     "seconds": float,
     "window_seconds": float,

@@ -143,13 +143,23 @@ def test_a_folder_of_checkpoints_on_another_disk_is_welcome(run, tmp_path):
     assert open_run(run).step == 600
 
 
-@pytest.mark.parametrize(
-    "name", ["checkpoints/600/manifest.json", "checkpoints/scores.json"]
-)
-def test_absurd_content_beside_the_weights_is_refused(run, name):
-    for text in ("[" * 99_999, "null", "", "\0" * 9, '{"files": {"../../x": 1}}'):
+ABSURD = ("[" * 99_999, "null", "", "\0" * 9, '{"files": {"../../x": 1}}')
+
+
+def test_an_absurd_manifest_is_refused(run):
+    name = "checkpoints/600/manifest.json"
+    for text in ABSURD:
         (run / name).write_text(text)
         assert name in refusal(run, open_run)
+
+
+def test_absurd_scores_are_told_and_those_of_the_checkpoints_taken(run, caplog):
+    for text in ABSURD:
+        (run / "checkpoints/scores.json").write_text(text)
+        caplog.clear()
+        assert open_run(run).step == 600
+        (message,) = [m for m in caplog.messages if "scores.json" in m]
+        assert len(message) < SENTENCE_CHARACTERS
 
 
 def test_a_manifest_is_not_needed_to_survive_what_it_vouches_for(run):
@@ -183,14 +193,14 @@ def test_nothing_unpickles():
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             where = f"{file}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.keyword):
-                assert node.arg != "allow_pickle", where
-                unsafe = node.arg == "weights_only"
-                assert not unsafe or ast.literal_eval(node.value) is True, where
+                safe = SAFE.get(node.arg or "")
+                assert safe is None or ast.literal_eval(node.value) is safe, where
             if isinstance(node, ast.Attribute):
                 called = ast.unparse(node)
                 assert called not in UNSAFE, where
 
 
+SAFE = {"allow_pickle": False, "weights_only": True}
 UNSAFE = {
     "pickle.load",
     "pickle.loads",

@@ -17,6 +17,7 @@ class LinearTask:
 
     unit = "real rows"
     score = "closeness"
+    measure = "closeness to 1"
 
     def __init__(self, noise=0.0):
         self.noise = noise

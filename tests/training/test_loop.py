@@ -367,8 +367,8 @@ def test_a_signal_within_an_evaluation_puts_it_off(
 class Scripted:
     """Gives a task scores from a list, by the number of the validation."""
 
-    def __init__(self, task, scores):
-        self.task, self.scores = task, scores
+    def __init__(self, task, scores, measure="all lines"):
+        self.task, self.scores, self.measure = task, scores, measure
         self.unit, self.score = task.unit, "scripted"
         self.init, self.loss = task.init, task.loss
         self.evaluations = 0
@@ -401,6 +401,50 @@ def test_patience_counts_on_over_a_resume(tmp_path, session, linear_task, cut):
     with Checkpoints(tmp_path / "checkpoints", None) as checkpoints:
         assert checkpoints.steps() == [2, 5]
         assert checkpoints.best_step() == 2
+
+
+def test_scores_of_another_measure_are_not_compared(
+    tmp_path, session, linear_task, caplog
+):
+    """An easy validation of one session is not the best for ever, nor is it lost."""
+    scores = [0.0, 9.0, 8.0, 1.0, 2.0, 0.5, 7.0, 7.0, 7.0, 7.0, 7.0]
+    settings = {"evaluate_every": 1, "patience": 2, "keep_checkpoints": 1}
+    best = []
+    for measure, num_steps in [("easy", 3), ("hard", 6), ("easy", 7)]:
+        task = Scripted(linear_task(), scores, measure)
+        result, _, _ = session(tmp_path, task=task, num_steps=num_steps, **settings)
+        assert result.step == num_steps
+        with Checkpoints(tmp_path / "checkpoints", None) as stored:
+            best.append((result.best_step, stored.best_step(), stored.scores()))
+    assert best == [
+        (2, 2, {2: 9.0, 3: 8.0}),
+        (5, 5, {5: 2.0, 6: 0.5}),
+        (2, 2, {2: 9.0, 7: 7.0}),
+    ]
+    assert [m for m in caplog.messages if "(easy -> hard)" in m]
+
+
+@pytest.mark.parametrize(
+    "content", [None, "{}", '{"3": 9e9}', "spoilt"], ids=["lost", "empty", "edited", ""]
+)
+def test_the_best_is_what_the_checkpoints_know(
+    tmp_path, session, linear_task, caplog, content
+):
+    settings = {"evaluate_every": 1, "keep_checkpoints": 1}
+    task = Scripted(linear_task(), [1.0, 5.0, 2.0, 3.0, 0.0])
+    session(tmp_path, task=task, num_steps=3, **settings)
+    path = tmp_path / "checkpoints/scores.json"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with Checkpoints(tmp_path / "checkpoints", None) as stored:
+        assert stored.best_step() == 2
+    result, _, _ = session(tmp_path, task=task, num_steps=5, **settings)
+    assert (result.best_step, result.best_score) == (2, 5.0)
+    with Checkpoints(tmp_path / "checkpoints", None) as stored:
+        assert stored.steps() == [2, 5]
+        assert stored.scores() == {2: 5.0, 5: 0.0}
+    assert (content in (None, "{}")) == ("scores.json" not in caplog.text)
 
 
 @pytest.fixture

@@ -173,7 +173,9 @@ def test_one_message_names_data_and_leaves_alike(run, linear_task):
 
 def test_all_of_it_comes_back_exactly():
     guard = Guard(max_bad_steps=3)
-    progress = Progress({"bleu": 1 / 3}, 4, 0.7, 2, 1, 3.25, 0.5)
+    progress = Progress(
+        {"bleu": 1 / 3}, 4, 0.7, 2, 1, 3.25, 0.5, {3: 0.25}, 1 / 3, "bleu"
+    )
     window = {"gradient_norm": [0.1, 3.0], "skipped_steps": [1.0, 3.0]}
     stored = {
         "batches": {"position": 7},

@@ -42,6 +42,29 @@ def test_the_earliest_of_equals_is_the_best_of_those_asked_for(folder):
     assert scores.best_of([80]) is None
 
 
+def test_scores_are_compared_with_those_measured_as_the_newest(tmp_path):
+    scores = Scores(tmp_path)
+    for step, measure, score in [(1, "a", 9.0), (2, "b", 1.0), (3, "a", 2.0)]:
+        assert scores.compare_by(measure) == (None if step < 3 else (1, 9.0))
+        scores.rank(step, score)
+    for each in (scores, stored_anew(scores, tmp_path)):
+        assert each.best_of([1, 2, 3]) == 1
+        assert each.best_of([1, 2]) == 2
+        assert each.comparable([3, 2, 1]) == {1: 9.0, 3: 2.0}
+        assert each.best_of_each_measure([1, 2, 3, 4]) == {1, 2}
+
+
+def test_scores_from_before_measures_were_kept_are_of_the_first_one(folder):
+    scores = Scores(folder)
+    assert scores.compare_by("a") == (40, 0.25)
+    assert stored_anew(scores, folder).compare_by("b") is None
+
+
+def stored_anew(scores, folder):
+    scores.store()
+    return Scores(folder)
+
+
 def test_others_are_forgotten(folder):
     scores = Scores(folder)
     scores.keep([40, 80])

@@ -23,7 +23,7 @@ NUM_DEVICES = 8
 class WeightedSum:
     """The loss of a token is its value times one weight, so gradients are read off."""
 
-    unit, score = "tokens", "none"
+    unit, score, measure = "tokens", "none", "nothing"
 
     def init(self, rng):
         return {"params": {"weight": jnp.ones(())}}
