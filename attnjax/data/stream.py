@@ -2,12 +2,14 @@
 
 A window is a stretch of the epoch's shuffled order. Its pairs, and those that the
 window before could not place, are put into batches of a few fixed shapes, and the
-batches are shuffled. Pairs that fill no batch are carried on, over the end of the epoch
-too, so that no batch is ragged. All hosts plan the same global batches, and each lays
-out its share.
+batches are shuffled. Pairs that fill no batch are carried into the next window of the
+epoch; its last window hands out all that are left, so that an epoch holds each pair
+once, and rows without a pair have weight 0. All hosts plan the same global batches, and
+each lays out its share.
 
 The position is small and exact: where the present window began, the pairs carried into
-it, and how many of its batches were handed out. Setting it plans the window again.
+it, and how many of its batches were handed out. Setting it plans the window again. It
+carries the number of the way in which windows are planned (`_PLANNING`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ from attnjax.json_files import shown
 from attnjax.types import PairBatch
 
 _LOG = logging.getLogger(__name__)
-_MOST_EPOCHS = 1 << 31  # more than any run sees, and than the shuffle can count
+_MOST_EPOCHS = 1 << 31  # more than any run sees
+# Of the order of pairs and of their batches: another number, other batches. Positions
+# from before there was a number carried pairs over the end of an epoch.
+_PLANNING = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,12 +116,6 @@ class _PlannedIterator(grain.DatasetIterator[PairBatch]):
         super().__init__()
         self._pairs, self._layout = pairs, layout
         self._process_index, self._process_count = process_index, process_count
-        # grain adds the epoch to the seed: spread seeds out, or seed 1 would repeat
-        # seed 0 one epoch later.
-        order_seed = int(np.random.SeedSequence(layout.seed).generate_state(1)[0])
-        self._order = (
-            grain.MapDataset.range(len(pairs)).shuffle(order_seed).repeat(None)
-        )
         self._window = _Window()
         self._emitted = 0
         self._planned: tuple[Plan, list[IdPair], _Window] | None = None
@@ -142,6 +141,7 @@ class _PlannedIterator(grain.DatasetIterator[PairBatch]):
             "carried": list(self._window.carried),
             "dropped": self._window.dropped,
             "emitted": self._emitted,
+            "planning": _PLANNING,
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -157,6 +157,13 @@ class _PlannedIterator(grain.DatasetIterator[PairBatch]):
             raise ValueError(
                 f"{num_pairs:,} pairs have no such position: {shown(dict(state))}."
             )
+        if state.get("planning") != _PLANNING:
+            _LOG.warning(
+                "this run began with a version that ordered the training pairs in "
+                "another way: it goes on in the present order, from the beginning of "
+                "the stretch of pairs that it was in"
+            )
+            emitted = 0
         self._window, self._emitted, self._planned = window, emitted, None
 
     def describe_last(self) -> list[str]:
@@ -169,27 +176,31 @@ class _PlannedIterator(grain.DatasetIterator[PairBatch]):
     def _plan_window(self) -> tuple[Plan, list[IdPair], _Window]:
         """Plans the present window; also returns its pairs and the window after it."""
         window, layout = self._window, self._layout
-        epoch_end = (window.start // len(self._pairs) + 1) * len(self._pairs)
+        epoch = window.start // len(self._pairs)
+        epoch_start, epoch_end = (
+            number * len(self._pairs) for number in (epoch, epoch + 1)
+        )
         end = min(window.start + layout.window_pairs, epoch_end)
-        read = [self._order[number] for number in range(window.start, end)]
+        order = _order_of_epoch(len(self._pairs), layout.seed, epoch)
+        read = [order[n - epoch_start] for n in range(window.start, end)]
         numbers = np.array([*window.carried, *read], np.int64)
         pairs = self._pairs.read(numbers.tolist())
         lengths = lengths_of(pairs)
         usable = np.flatnonzero(usable_pairs(lengths, layout.shapes[-1]))
         rng = np.random.default_rng([layout.seed, window.start])
+        is_last = end == epoch_end
         if layout.packed:
-            plan = plan_packed(lengths[usable], layout.shapes[-1], rng)
+            plan = plan_packed(lengths[usable], layout.shapes[-1], rng, is_last=is_last)
         else:
-            plan = plan_buckets(lengths[usable], layout.shapes, rng)
+            plan = plan_buckets(lengths[usable], layout.shapes, rng, is_last=is_last)
         dropped = window.dropped + len(pairs) - len(usable)
-        if window.start == 0 or end == epoch_end:
-            seen = end - (epoch_end - len(self._pairs))
-            _log_dropped(dropped, seen, layout.shapes[-1])
+        if window.start == 0 or is_last:
+            _log_dropped(dropped, end - epoch_start, layout.shapes[-1])
         self._numbers = numbers[usable].tolist()
         following = _Window(
             end,
             tuple(self._numbers[number] for number in plan.carried),
-            0 if end == epoch_end else dropped,
+            0 if is_last else dropped,
         )
         self._planned = plan, [pairs[number] for number in usable], following
         return self._planned
@@ -207,6 +218,16 @@ class _PlannedIterator(grain.DatasetIterator[PairBatch]):
         share = batch.shape.rows // self._process_count
         first = self._process_index * share
         return batch.rows[first : first + share]
+
+
+def _order_of_epoch(num_pairs: int, seed: int, epoch: int) -> grain.MapDataset[int]:
+    """The numbers of all pairs, shuffled anew for each seed and epoch.
+
+    grain would add the epoch to the seed, so that the epochs of two seeds can meet, and
+    are then the same ones for ever; a hash of both keeps them apart.
+    """
+    mixed = int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
+    return grain.MapDataset.range(num_pairs).shuffle(mixed)
 
 
 def _log_dropped(dropped: int, seen: int, largest: BatchShape) -> None:

@@ -1,6 +1,5 @@
 """Training batches: each pair once an epoch, exact resume, the same on all hosts."""
 
-import collections
 import itertools
 import json
 import logging
@@ -8,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-from attnjax.config import TokenizerConfig
+from attnjax.config import CLDRSource, DataConfig, TokenizerConfig
 from attnjax.data import encoded
 from attnjax.data.parallel import ParallelCorpus
 from attnjax.data.pipeline import training_batches
@@ -52,21 +51,63 @@ def numbers(batch, tokenizers):
     return [piece for piece in pieces if piece.startswith("n")]
 
 
+def epochs_of(batches, tokenizers, corpus, count):
+    """The numbers in the batches of whole epochs, an epoch after the other."""
+    epochs = [[] for _ in range(count)]
+    batch, state = next(batches), batches.get_state()["position"]
+    while state["start"] < count * len(corpus):
+        epochs[state["start"] // len(corpus)].append(numbers(batch, tokenizers))
+        batch, state = next(batches), batches.get_state()["position"]
+    return epochs
+
+
 @pytest.mark.parametrize("packing", [False, True])
-def test_after_k_epochs_each_pair_was_seen_k_times_but_for_those_that_wait(
-    start, corpus, tokenizers, packing
-):
-    batches = start({"packing": packing})
-    counts = collections.Counter()
-    state = batches.get_state()["position"]
-    while state["start"] < 3 * len(corpus):
-        counts.update(numbers(next(batches), tokenizers))
-        state = batches.get_state()["position"]
-    waiting = {f"n{index}" for index in state["carried"]}
-    assert len(counts) == len(corpus)
-    # The batch that crossed into the fourth epoch may hold pairs of it.
-    assert set(counts.values()) <= {2, 3, 4}
-    assert all(name in waiting for name, count in counts.items() if count == 2)
+@pytest.mark.parametrize("size", [1, 2, 3, 31, 97, 400])
+def test_every_epoch_holds_every_pair_once(start, make_corpus, packing, size):
+    """Also over several windows (400), and where no shape is ever full (1 to 31)."""
+    data = make_corpus(size)
+    pair = train_tokenizers(data, TokenizerConfig(kind="word", vocab_size=500))
+    batches = start({"packing": packing}, data=data, pair=pair)
+    for epoch in epochs_of(batches, pair, data, 3):
+        names = [name for batch in epoch for name in batch]
+        assert sorted(names) == sorted(f"n{index}" for index in range(size))
+
+
+def test_a_long_line_among_short_ones_is_seen_once_an_epoch():
+    """It used to wait until it filled a batch with copies of itself."""
+    line = "n0 " + "a " * 11
+    data = ParallelCorpus(
+        [line] + [f"n{i} a" for i in range(1, 200)],
+        [line] + [f"n{i} a" for i in range(1, 200)],
+        "one long line",
+    )
+    pair = train_tokenizers(data, TokenizerConfig(kind="word", vocab_size=500))
+    config = DataConfig(
+        source=CLDRSource(),
+        bucket_lengths=(4, 16),
+        tokens_per_batch=64,
+        rows_multiple=4,
+    )
+    batches = training_batches(data, pair, config, seed=0)
+    for epoch in epochs_of(batches, pair, data, 3):
+        [with_it] = [batch for batch in epoch if "n0" in batch]
+        assert with_it.count("n0") == 1
+        assert len(with_it) == 4  # short ones fill its batch
+        assert sum(map(len, epoch)) == 200
+    batches.close()
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_rows_without_a_pair_are_few_and_weigh_nothing(start, packing):
+    batches = start({"packing": packing, "shuffle_buffer_batches": 20})
+    rows = []
+    for batch in take(batches, 60):
+        weighed = batch.weights.any(axis=1)
+        assert weighed.any()
+        assert (weighed[:-1] >= weighed[1:]).all()  # behind the others
+        assert not batch.weights[~batch.inputs.valid].any()
+        rows += weighed.tolist()
+    assert 0.85 < np.mean(rows) < 1
 
 
 @pytest.mark.parametrize("packing", [False, True])
@@ -79,13 +120,12 @@ def test_sources_and_targets_stay_together(start, tokenizers, packing):
         ]
 
 
-def test_batches_have_the_announced_shapes_and_no_ragged_one(start):
+def test_batches_have_the_announced_shapes(start):
     batches = start()
     assert len(batches.shapes) <= 4
     for batch in take(batches, 60):
         shape = (*batch.source.ids.shape, batch.labels.shape[1])
         assert shape in batches.shapes
-        assert batch.weights.any(axis=1).all()
 
 
 def test_packed_batches_have_one_shape_and_several_pairs_a_row(start):
@@ -96,8 +136,8 @@ def test_packed_batches_have_one_shape_and_several_pairs_a_row(start):
         assert (*batch.source.ids.shape, batch.labels.shape[1]) == shape
         segments_b = batch.source.segments.max(axis=1)
         assert (segments_b == batch.inputs.segments.max(axis=1)).all()
-        assert (segments_b > 0).all()
-    assert np.mean([batch.source.segments.max(axis=1) for batch in taken]) > 1.2
+    segments = np.concatenate([batch.source.segments.max(axis=1) for batch in taken])
+    assert np.mean(segments[segments > 0]) > 1.2
     assert np.mean([batch.source.valid for batch in taken]) > 0.7
 
 
@@ -147,6 +187,18 @@ def start_at(batches, state):
     return batches
 
 
+def test_a_position_of_another_planning_begins_its_window_anew(start, caplog):
+    """Positions of version 0.1 have no number of their planning."""
+    batches = start()
+    take(batches, 30)
+    state = batches.get_state()
+    position = {**state["position"]}
+    del position["planning"]
+    batches.set_state({**state, "position": position})
+    assert "another way" in caplog.text
+    assert batches.get_state()["position"] == {**state["position"], "emitted": 0}
+
+
 def test_looking_at_the_state_changes_nothing(start):
     looked_at, left_alone = start(), start()
     for expected in take(left_alone, 30):
@@ -154,20 +206,22 @@ def test_looking_at_the_state_changes_nothing(start):
         assert same(expected, next(looked_at))
 
 
-def test_seeds_and_epochs_give_other_orders(start, corpus, tokenizers):
-    def order(seed, epochs=1):
-        found = []
-        batches = start(seed=seed)
-        while len(found) < (epochs + 1) * len(corpus):
-            found += numbers(next(batches), tokenizers)
-        return found
+def test_seeds_and_epochs_give_other_orders(start, make_corpus):
+    """In grain, epoch e of seed s is epoch 0 of seed s + e: ours must not be."""
 
-    first = order(0)
-    assert order(0) == first
-    assert order(1) != first
-    # grain's epoch e of seed s is its epoch 0 of seed s + e: ours must not be.
-    assert order(0, 2)[len(corpus) : 2 * len(corpus)] != order(1)[: len(corpus)]
-    assert first[: len(corpus)] != first[len(corpus) : 2 * len(corpus)]
+    def orders(seed):
+        # A shape for all pairs and a window of an epoch leave the shuffle as it is.
+        fields = {"bucket_lengths": (13,), "shuffle_buffer_batches": 100}
+        data = make_corpus(97)
+        pair = train_tokenizers(data, TokenizerConfig(kind="word", vocab_size=500))
+        epochs = epochs_of(
+            start(fields, seed=seed, data=data, pair=pair), pair, data, 3
+        )
+        return [tuple(sorted(map(tuple, epoch))) for epoch in epochs]
+
+    first = [order for seed in range(4) for order in orders(seed)]
+    assert len(set(first)) == 4 * 3
+    assert orders(0) == first[:3]
 
 
 @pytest.mark.parametrize("packing", [False, True])
@@ -240,13 +294,6 @@ def test_no_usable_pair_is_an_error(start):
         start(data=data)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_tiny_corpora_still_fill_batches(start, make_corpus, size):
-    data = make_corpus(size)
-    for batch in take(start(data=data), 5):
-        assert batch.weights.any(axis=1).all()
-
-
 def test_another_corpus_or_vocabulary_or_batching_is_refused(
     start, make_corpus, corpus
 ):
@@ -284,7 +331,6 @@ def test_errors_of_the_thread_reach_the_reader(start, tokenizers, corpus):
 
 
 def test_sixteen_shapes_leave_little_padding(tokenizers):
-    from attnjax.config import CLDRSource, DataConfig
     from attnjax.data.cldr import generate_cldr
 
     source = CLDRSource(train_pairs=4_000, valid_pairs=1, test_pairs=1)
@@ -295,4 +341,4 @@ def test_sixteen_shapes_leave_little_padding(tokenizers):
     with_end.close()
     real = sum(batch.weights.sum() for batch in batches)
     padded = sum(batch.weights.size for batch in batches)
-    assert real / padded > 0.82
+    assert real / padded > 0.78  # the last batches of two epochs included
