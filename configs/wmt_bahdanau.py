@@ -9,7 +9,7 @@ Command: python train.py --config configs/wmt_bahdanau.py
     English to French, as in the paper: --data.source.name wmt14_translate/fr-en
     --data.target-language fr
     RNNenc, the baseline without attention: --model.attention none
-Cost: about 5 days on one GPU of 2014 in the paper.
+Cost: 86 M parameters; about 5 days on one GPU of 2014 in the paper.
 Expected score: English to French 26.75 BLEU on all sentences (17.82 without attention).
 """
 
