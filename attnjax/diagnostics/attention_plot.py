@@ -30,6 +30,7 @@ _LONGEST_SIDE_INCHES = 40.0
 _COLUMNS = 4  # panels beside each other, one for each head
 _CHARACTER_INCHES = 0.085  # of the heading
 _FEWEST_CHARACTERS = 40  # in a line of it
+_MOST_SHAPES = 10_000  # of a panel in an SVG; one of more cells is a bitmap there
 _SUFFIXES = (".png", ".svg")
 
 
@@ -165,6 +166,7 @@ def _draw_cells(axes: Axes, weights: np.ndarray, shades: Normalize) -> None:
         norm=shades,
         edgecolors="white",
         linewidth=0.8,
+        rasterized=weights.size > _MOST_SHAPES,
     )
     axes.set_aspect("equal")
     axes.invert_yaxis()

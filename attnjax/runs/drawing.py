@@ -130,13 +130,13 @@ def draw(
         ValueError: the model has no such layer or head, the line is empty, or the name
             of the file ends otherwise.
     """
+    if not source.strip():
+        raise ValueError("an empty line has no attention; give a sentence.")
     translator = run.translator
     if target is None:
         ids = translator.translate(run.variables, [source]).ids
     else:
         ids = translator.encode_targets([target])
-    if not source.strip():
-        raise ValueError("an empty line has no attention; give a sentence.")
     (sentence,) = attended_sentences(run, [source], ids, whole_words=whole_words)
     draw_sentence(sentence, path, layer=layer, head=head)
     return sentence

@@ -6,7 +6,7 @@ import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from attnjax.json_files import parse_json, read_json
 from attnjax.training.commit import TEMPORARY
@@ -16,6 +16,11 @@ logger = logging.getLogger(__name__)
 
 _JSON_FILES = {"_CHECKPOINT_METADATA", "_METADATA", "_sharding", "metadata"}
 _VALUES = "extra/metadata"
+_REASONS = {
+    "incomplete": "incomplete and skipped",
+    "damaged": "damaged and skipped",
+    "left": "later than the one to go on from",
+}
 _PARTS = ("_CHECKPOINT_METADATA", "state/_METADATA", _VALUES)
 
 
@@ -152,19 +157,19 @@ def remove_half_written(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def set_aside(path: Path, why: str) -> None:
+def set_aside(path: Path, why: Literal["incomplete", "damaged", "left"]) -> None:
     """Gives a checkpoint a name under which nothing restores it, with a warning.
 
     Args:
         path: of one step.
-        why: ``incomplete``, ``damaged`` or ``left``; it ends the name.
+        why: it ends the name.
     """
     aside = path.with_name(f"{path.name}.{why}")
     logger.warning(
-        "the checkpoint of step %s in %s is %s; it is skipped and moved to %s",
+        "the checkpoint of step %s in %s is %s; it is now called %s",
         path.name,
         path.parent,
-        why,
+        _REASONS[why],
         aside.name,
     )
     if aside.exists():

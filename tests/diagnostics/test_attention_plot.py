@@ -84,6 +84,16 @@ def test_an_svg_keeps_its_texts_and_comes_out_the_same_twice(tmp_path):
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
+def test_cells_of_a_long_sentence_are_a_bitmap_in_an_svg(tmp_path):
+    long = [f"w{position}" for position in range(101)]
+    path = tmp_path / "long.svg"
+    plot_attention(_map(_weights(101, 101), long, long), path)
+    text = path.read_text()
+    assert "<image" in text
+    assert ">w100</text>" in text
+    assert len(text) < 1_000_000
+
+
 @pytest.mark.parametrize("name", ["picture", "picture.jpg", "picture.svg.gz"])
 def test_other_kinds_of_picture_are_refused(tmp_path, name):
     with pytest.raises(ValueError, match=r"a PNG or an SVG, got the name .*picture"):
