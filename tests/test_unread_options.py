@@ -18,7 +18,13 @@ from attnjax.config import (
     TransformerConfig,
 )
 from attnjax.ops.catalog import CATALOG
-from attnjax.unread_options import require_read, settled, without_unread
+from attnjax.ops.entry import Sizes
+from attnjax.unread_options import (
+    require_read,
+    settled,
+    unread_options,
+    without_unread,
+)
 
 CONFIG = str(Path(__file__).parents[1] / "configs/quickstart.py")
 UNREAD = [
@@ -33,6 +39,13 @@ UNREAD = [
     (RNNConfig(attention="dot", attention_width=9), "attention additive or conc", ""),
     (RNNConfig(max_source_tokens=9), "attention location", ""),
     (TransformerConfig(max_positions=9), "positions learned or scorer location", ""),
+    (
+        TransformerConfig(
+            max_positions=9, encoder_attention=MechanismConfig(kind="linear")
+        ),
+        "encoder_attention.kind linformer or strided",
+        "",
+    ),
     (TokenizerConfig(kind="word", byte_fallback=False), "kind bpe or unigram", "joint"),
     (TrainingConfig(max_bad_steps=3), "on_bad_step skip or rollback", ""),
     (TrainingConfig(spike_warmup_steps=3), "needs spike_factor a value", ""),
@@ -65,6 +78,22 @@ def test_a_mechanism_may_set_what_its_line_reads_and_no_more(kind):
     for name in set(changed) - set(options):
         with pytest.raises(ValueError, match=f"{name}="):
             require_read(MechanismConfig(kind=kind, **{name: changed[name]}))
+
+
+@pytest.mark.parametrize("kind", CATALOG)
+def test_max_positions_is_read_where_shapes_or_options_depend_on_it(kind):
+    def made(max_keys):
+        sizes = Sizes(num_heads=2, key_width=4, value_width=4, max_keys=max_keys)
+        chosen = line.chosen(dataclasses.asdict(MechanismConfig()), sizes)
+        arrays = [
+            make(sizes, **chosen) for make in (line.parameters, line.buffers) if make
+        ]
+        return chosen, [{n: a.shape for n, a in owned.items()} for owned in arrays]
+
+    line = CATALOG[kind]
+    attention = MechanismConfig(kind=kind)
+    config = TransformerConfig(max_positions=9, encoder_attention=attention)
+    assert (not list(unread_options(config))) == (made(100) != made(10_000))
 
 
 def test_options_of_the_kind_before_are_left_out_and_those_beside_are_refused():

@@ -53,7 +53,7 @@ class Arguments:
     head_width: int = 64
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     causal: bool = False  # leaves out the mechanisms that cannot be
-    options: MechanismConfig = MechanismConfig()  # `kind` is not read
+    options: MechanismConfig = MechanismConfig()  # `kind` is not read, see `mechanisms`
     seconds: float = 2.0  # of repeated calls for each row, 3 to 50 (1 if one takes 5 s)
     max_gigabytes: float | None = None  # temporary memory to allow; None: 80 % of free
     output: Path | None = None  # prefix of the .md, .json and .png to write
@@ -100,13 +100,15 @@ def measure(arguments: Arguments) -> list[Row]:
         A row each; the time of one that does not fit into memory is None.
 
     Raises:
-        ValueError: if a mechanism is not in the catalog or cannot be causal.
+        ValueError: if a mechanism is not in the catalog or cannot be causal, or if none
+            of them reads an option that is set.
     """
     names = arguments.mechanisms or tuple(
         name
         for name, line in CATALOG.items()
         if not arguments.causal or "causal" in line.facts
     )
+    _require_read(arguments.options, names)
     limit = _memory_limit(arguments)
     rows = []
     for name in names:
@@ -117,6 +119,21 @@ def measure(arguments: Arguments) -> list[Row]:
                 spent = "not run" if row.milliseconds is None else row.milliseconds
                 logger.info("%s %d %s: %s ms", name, length, direction, spent)
     return rows
+
+
+def _require_read(options: MechanismConfig, names: Sequence[str]) -> None:
+    read = dict.fromkeys(option for name in names for option in entry(name).options)
+    unread = [
+        f"--options.{field.name}"
+        for field in dataclasses.fields(options)
+        if getattr(options, field.name) != field.default and field.name not in read
+    ]
+    if unread:
+        raise ValueError(
+            f"nobody reads {', '.join(unread)}: {', '.join(names)} read "
+            f"{', '.join(read) or 'no option'}; leave it out, or name what reads it in "
+            "--mechanisms."
+        )
 
 
 def temporary_bytes(name: str, length: int, direction: Direction = "backward") -> int:

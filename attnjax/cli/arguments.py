@@ -27,6 +27,8 @@ def run(arguments: list[str]) -> int:
     parser = _parser()
     options, overrides = parser.parse_known_args(arguments)
     if options.command == "train":
+        if options.dry_run and options.from_step is not None:
+            parser.error("--dry-run begins nothing, so nobody reads --from-step")
         launch = chosen_launch(options)
         if launch is not None and not options.supervised:
             return supervise(arguments, launch)
@@ -42,20 +44,33 @@ def run(arguments: list[str]) -> int:
         return listing.bench(overrides)
     if overrides:
         parser.error(f"unrecognized arguments: {' '.join(overrides)}")
+    _require_read(parser, options)
+    chosen: Callable[[argparse.Namespace], int] = options.function
+    with visible_output():
+        return chosen(options)
+
+
+def _require_read(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuses options that nobody reads without, or beside, another one."""
     for name, others in options.needs.items():
         if getattr(options, name) is not None and not any(
             getattr(options, other) for other in others
         ):
-            option, *needed = (
-                f"--{each.replace('_', '-')}" for each in (name, *others)
-            )
+            needed = " or ".join(map(_flag, others))
             parser.error(
-                f"nobody reads {option} without {' or '.join(needed)}; give both, or "
-                "none"
+                f"nobody reads {_flag(name)} without {needed}; give both, or none"
             )
-    chosen: Callable[[argparse.Namespace], int] = options.function
-    with visible_output():
-        return chosen(options)
+    for name, others in options.replaces.items():
+        unread = [_flag(each) for each in others if getattr(options, each) is not None]
+        if getattr(options, name) is not None and unread:
+            parser.error(
+                f"nobody reads {', '.join(unread)} beside {_flag(name)}; leave one or "
+                "the other out"
+            )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -71,8 +86,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="attnjax", description="Attention in sequence models, in JAX and Flax."
     )
     parser.add_argument("--version", action="version", version=f"attnjax {__version__}")
-    # Which options are read only beside another one.
-    parser.set_defaults(needs={})
+    # Which options are read only beside another one, and which only without it.
+    parser.set_defaults(needs={}, replaces={})
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     train = commands.add_parser("train", add_help=False, help="train from a config")
     train.add_argument("--config")
@@ -233,7 +248,8 @@ def _draw(commands: argparse._SubParsersAction) -> None:
         help="file to write, .png or .svg (default: %(default)s)",
     )
     add_run_options(parser, SEARCHING_ONE)
-    parser.set_defaults(function=using.draw)
+    searching = [name for name in SEARCHING_ONE if name not in FORCING]
+    parser.set_defaults(function=using.draw, replaces={"target": searching})
 
 
 def _compare(commands: argparse._SubParsersAction) -> None:
@@ -259,7 +275,9 @@ def _compare(commands: argparse._SubParsersAction) -> None:
         help="of the references, chooses the tokenizer of BLEU (default: as in the run "
         "folder, or the ending of a file)",
     )
-    parser.add_argument("--split", choices=["test", "valid"], default="test")
+    parser.add_argument(
+        "--split", choices=["test", "valid"], help="of run folders (default: test)"
+    )
     parser.add_argument(
         "--resamples",
         type=int,

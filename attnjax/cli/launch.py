@@ -20,6 +20,7 @@ number 0 listens at HOST:PORT.
 for so long (300)."""
 
 _SLURM_STEP = {"SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_LOCALID"}
+_PEER_TIMEOUT_SECONDS = 300
 _LARGEST_PORT = 65_535
 
 
@@ -52,7 +53,7 @@ def add_launch_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--coordinator", metavar="HOST:PORT")
     parser.add_argument("--num-processes", type=int)
     parser.add_argument("--process-id", type=int)
-    parser.add_argument("--peer-timeout-seconds", type=int, default=300)
+    parser.add_argument("--peer-timeout-seconds", type=int)
     # Given by the parent of the process that does the work.
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
 
@@ -70,7 +71,8 @@ def chosen_launch(options: argparse.Namespace) -> Launch | None:
         ValueError: the options contradict each other, or the process is one of several
             and was not told whether it is to join them.
     """
-    timeout = options.peer_timeout_seconds
+    asked = options.peer_timeout_seconds
+    timeout = _PEER_TIMEOUT_SECONDS if asked is None else asked
     if timeout < 1:
         raise ValueError(f"--peer-timeout-seconds is at least 1, got {timeout}.")
     by_hand = options.coordinator, options.num_processes, options.process_id
@@ -81,10 +83,14 @@ def chosen_launch(options: argparse.Namespace) -> Launch | None:
                 "leave out --coordinator, --num-processes and --process-id."
             )
         return Launch(peer_timeout_seconds=timeout)
-    if by_hand == (None, None, None):
-        _require_alone(os.environ)
-        return None
-    if by_hand == (None, 1, None):
+    if by_hand in ((None, None, None), (None, 1, None)):
+        if options.num_processes is None:
+            _require_alone(os.environ)
+        if asked is not None:
+            raise ValueError(
+                "nobody reads --peer-timeout-seconds where no other processes are "
+                "joined (--distributed or --coordinator); leave it out."
+            )
         return None
     return _by_hand(*by_hand, timeout)
 

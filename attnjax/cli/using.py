@@ -111,6 +111,8 @@ def score(options: argparse.Namespace) -> int:
 
 def align(options: argparse.Namespace) -> int:
     """Prints links of given pairs."""
+    if options.gold_format == "naacl" and not options.validation:
+        _require_unset(options, "gold_base", "files in NAACL's format count from 1")
     total = _common_length(options.source, options.target)
     run = _open(options)
     from attnjax.cli.progress import line_progress
@@ -169,11 +171,13 @@ def compare(options: argparse.Namespace) -> int:
     from attnjax.runs.comparison import compare as library
     from attnjax.runs.report_tables import comparison_text
 
+    if not any(path.is_dir() for path in options.systems):
+        _require_unset(options, "split", "only a run folder has two sets")
     report = library(
         options.systems,
         options.references,
         target_language=options.language,
-        split=options.split,
+        split=options.split or "test",
         resamples=options.resamples,
     )
     form: Any = options.format or "text"
@@ -243,6 +247,13 @@ def _as_asked(options: argparse.Namespace, reading: Any) -> Any:
     if options.threshold is None:
         return reading
     return dataclasses.replace(reading, method=options.threshold)
+
+
+def _require_unset(options: argparse.Namespace, name: str, reason: str) -> None:
+    if getattr(options, name) is not None:
+        raise ValueError(
+            f"nobody reads --{name.replace('_', '-')} here, for {reason}; leave it out."
+        )
 
 
 def _read_gold(options: argparse.Namespace, lengths: list[tuple[int, int]]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from attnjax.config.checks import (
     CountOrZero,
@@ -57,13 +57,13 @@ _ATTENTIONS = (
     "cross_attention.kind",
 )
 _DENSE = ReadWith({path: ("dense",) for path in _ATTENTIONS})
-# Any mechanism but the dense one may own arrays that are as long as the keys.
-_OTHERS = tuple(kind for kind in get_args(MechanismName) if kind != "dense")
+# What these mechanisms own, or where theirs cut, depends on the longest sequence.
+_AS_LONG = ("linformer", "strided", "fixed", "routing")
 _LONGEST = ReadWith(
     {
         "positions": ("learned",),
         "scorer": ("location",),
-        **{path: _OTHERS for path in _ATTENTIONS},
+        **{path: _AS_LONG for path in _ATTENTIONS},
     }
 )
 _TOP_K = ReadWith({"kind": ("top_k",)})
@@ -148,7 +148,7 @@ class TransformerConfig(ModelConfig):
     # added to the tokens: sinusoids with sine and cosine in turn (the paper) or in two
     # halves (Marian), or learned; in each self-attention: rotary, relative (T5), alibi
     positions: PositionsName = "interleaved"
-    # of learned positions, location scorer, linformer
+    # of learned positions, location scorer, linformer, strided, fixed, routing
     max_positions: Annotated[Units, _LONGEST] = 512
     # all: one table for source, target and output; decoder: for target and output
     tied_embeddings: Literal["all", "decoder", "none"] = "all"

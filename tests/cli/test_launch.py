@@ -59,6 +59,8 @@ def test_by_hand_all_is_given():
         (BY_HAND.replace("9876", "http"), "a free port of it"),
         (f"{BY_HAND} --distributed", "leave it out, or"),
         ("--distributed --peer-timeout-seconds 0", "at least 1, got 0"),
+        ("--peer-timeout-seconds 9", "no other processes are joined"),
+        ("--num-processes 1 --peer-timeout-seconds 9", "no other processes are joined"),
     ],
 )
 def test_what_is_missing_or_contradicts_is_refused(line, message):
