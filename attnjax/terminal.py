@@ -15,12 +15,16 @@ import io
 import logging
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, TextIO
 
 INTERRUPTED = 130
 """The exit code of a process that SIGINT ended, as a shell reports it."""
+_AGAIN_AFTER_SECONDS = 0.02
 
 # Control characters but \t and \n, and what stands for bytes that are no UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -76,7 +80,7 @@ def run_command(work: Callable[[], int | None]) -> int:
         the reader of standard output went away (``| head``): what it wanted is
         delivered.
     """
-    with _streams():
+    with _streams(), _lasting_interrupt():
         try:
             code = work() or 0
             sys.stdout.flush()
@@ -162,6 +166,57 @@ class _Stream(io.FileIO):
                 f"standard output could not be written: {error.strerror}; what came "
                 "before it is all there is."
             ) from error
+
+
+@contextlib.contextmanager
+def _lasting_interrupt() -> Iterator[None]:
+    """While the body runs, a Ctrl-C raises KeyboardInterrupt where that has an effect.
+
+    Raised while a library of C++ initialises itself it may crash the process: JAX's
+    runs Python code then. Raised in a callback of the garbage collector, of which JAX
+    has one too, Python drops it. In both cases an alarm sends the signal again, to
+    whoever handles it by then.
+    """
+    usual = signal.default_int_handler
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not usual:
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if _is_loading_library(frame):
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_AFTER_SECONDS)
+        else:
+            usual(number, frame)
+
+    def repeat(number: int, frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def report(dropped: Any) -> None:
+        if issubclass(dropped.exc_type, KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_AFTER_SECONDS)
+        else:
+            hook(dropped)
+
+    hook, sys.unraisablehook = sys.unraisablehook, report
+    before = signal.signal(signal.SIGALRM, repeat)
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = hook
+
+
+def _is_loading_library(frame: FrameType | None) -> bool:
+    """Whether compiled code is being initialised, whatever Python code it runs."""
+    while frame is not None:
+        if frame.f_code.co_qualname.startswith("ExtensionFileLoader."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ from typing import Annotated
 import pytest
 
 from attnjax import config, config_json
-from attnjax.cli import main, read_experiment
+from attnjax.cli import main
+from attnjax.cli.configs import read_experiment
 from attnjax.config import (
     CLDRSource,
     DataConfig,

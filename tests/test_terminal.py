@@ -4,8 +4,10 @@ import io
 import logging
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -159,3 +161,54 @@ def test_a_terminal_is_sent_what_is_visible_and_a_file_everything(monkeypatch):
     with visible_output():
         print("Ä\x1b[31m\tb")
     assert file.getvalue() == "Ä\x1b[31m\tb\n"
+
+
+class Finalised:
+    """Is interrupted where Python drops exceptions."""
+
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1_000):  # until the signal has come
+            pass
+
+
+class ExtensionFileLoader:
+    """Is interrupted where the importer initialises compiled code."""
+
+    is_done = False
+
+    def exec_module(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        self.is_done = True
+
+
+def test_an_interrupt_that_was_dropped_comes_again(capsys):
+    def work():
+        Finalised()
+        time.sleep(10)
+
+    started = time.monotonic()
+    assert run_command(work) == 130
+    assert time.monotonic() - started < 5
+    assert capsys.readouterr().err == "attnjax: interrupted\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_waits_until_a_library_is_loaded():
+    loader = ExtensionFileLoader()
+
+    def work():
+        loader.exec_module()
+        time.sleep(10)
+
+    assert run_command(work) == 130
+    assert loader.is_done
+
+
+def test_a_command_loads_what_it_needs_where_an_interrupt_ends_it_quietly():
+    script = "import sys, attnjax.cli; print('attnjax.cli.arguments' in sys.modules)"
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "False\n"

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from attnjax.cli import main, read_experiment
+from attnjax.cli import main
+from attnjax.cli.configs import read_experiment
 from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.models.transformer import Transformer
 from attnjax.runs.opening import open_run

@@ -10,13 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from attnjax.cli.arguments import run
-from attnjax.cli.configs import read_experiment
-from attnjax.cli.lost_peer import LOST_PEER, LostPeerError
-from attnjax.cli.noise import silence_libraries
-from attnjax.terminal import INTERRUPTED, run_command, tell, use_plain_log
-
-__all__ = ["INTERRUPTED", "main", "read_experiment"]
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,13 +22,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code; see the module's docstring.
     """
+    try:
+        from attnjax.cli.noise import silence_libraries
+        from attnjax.terminal import run_command
+    except KeyboardInterrupt:  # what is imported there tells it from then on
+        return 130
     given = list(sys.argv[1:] if arguments is None else arguments)
+    silence_libraries()
     return run_command(lambda: _run(given))
 
 
 def _run(arguments: list[str]) -> int:
+    from attnjax.cli.arguments import run
+    from attnjax.cli.lost_peer import LOST_PEER, LostPeerError
+    from attnjax.terminal import tell, use_plain_log
+
     use_plain_log()
-    silence_libraries()
     try:
         return run(arguments)
     except LostPeerError as error:

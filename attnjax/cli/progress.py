@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 Advance = Callable[[int], None]
 """Says that so many more lines are done."""
@@ -16,7 +13,7 @@ Advance = Callable[[int], None]
 
 @contextlib.contextmanager
 def line_progress(total: int | None) -> Iterator[Advance]:
-    """Shows a bar on standard error while the body works, and ends it on Ctrl-C.
+    """Shows a bar on standard error while the body works.
 
     Only a terminal gets a bar, and only if the results go elsewhere: on the same
     terminal they show the progress themselves.
@@ -25,55 +22,8 @@ def line_progress(total: int | None) -> Iterator[Advance]:
         total: lines; None if that is unknown.
 
     Yields:
-        What the body calls when lines are done; it raises the KeyboardInterrupt that
-        was lost.
+        What the body calls when lines are done.
     """
-    with _lasting_interrupt() as check, _bar(total) as advance:
-
-        def done(lines: int) -> None:
-            advance(lines)
-            check()
-
-        yield done
-
-
-@contextlib.contextmanager
-def _lasting_interrupt() -> Iterator[Callable[[], None]]:
-    """Remembers a Ctrl-C that came where Python drops exceptions.
-
-    Such as in JAX's callback of the garbage collector, between two steps of a search.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    usual = signal.default_int_handler
-    if not is_main or signal.getsignal(signal.SIGINT) is not usual:
-        yield lambda: None
-        return
-    is_interrupted = False
-
-    def interrupt(number: int, frame: Any) -> None:
-        nonlocal is_interrupted
-        is_interrupted = True
-        usual(number, frame)
-
-    def check() -> None:
-        if is_interrupted:
-            raise KeyboardInterrupt
-
-    def report(dropped: Any) -> None:
-        if not issubclass(dropped.exc_type, KeyboardInterrupt):
-            hook(dropped)
-
-    hook, sys.unraisablehook = sys.unraisablehook, report
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield check
-    finally:
-        sys.unraisablehook = hook
-        signal.signal(signal.SIGINT, usual)
-
-
-@contextlib.contextmanager
-def _bar(total: int | None) -> Iterator[Advance]:
     if not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda lines: None
         return
