@@ -21,8 +21,9 @@ from flax import linen as nn
 
 from attnjax.config import Experiment, OptimizerConfig
 from attnjax.data.corpus import ParallelCorpus, Split, load_corpora
+from attnjax.data.encoded import require_within
 from attnjax.data.layout import full_batch
-from attnjax.data.pipeline import TrainingBatches, training_batches
+from attnjax.data.pipeline import TrainingBatches, shortened, training_batches
 from attnjax.data.shapes import BatchShape
 from attnjax.data.tokenizers import (
     TokenizerPair,
@@ -190,16 +191,17 @@ def _task_and_batches(
         layout=Layout.over(parallel=experiment.training.parallel),
     )
     order = experiment.training.order_seed
+    task = build_task(experiment, translator, corpora["valid"])
     batches = training_batches(
         corpora["train"],
         tokenizers,
-        experiment.data,
+        shortened(experiment.data, experiment.model.longest),
         seed=experiment.seed if order is None else order,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
         validation=corpora["valid"],
     )
-    return build_task(experiment, translator, corpora["valid"]), batches
+    return task, batches
 
 
 def require_makeable(experiment: Experiment) -> None:
@@ -256,19 +258,24 @@ def build_task(
 
     Returns:
         What the training loop is given.
+
+    Raises:
+        ValueError: a validation pair is longer than the model can take.
     """
     tokenizers = translator.tokenizers
     most = experiment.evaluation.max_pairs
     validation = ValidationSet()
     if corpus is not None:
+        pairs = list(
+            zip(
+                tokenizers.source.encode_many(corpus.source),
+                tokenizers.target.encode_many(corpus.target),
+                strict=True,
+            )
+        )
+        require_within(pairs, translator.model.longest, corpus)
         validation = ValidationSet(
-            pairs=list(
-                zip(
-                    tokenizers.source.encode_many(corpus.source),
-                    tokenizers.target.encode_many(corpus.target),
-                    strict=True,
-                )
-            ),
+            pairs=pairs,
             sources=corpus.source[:most],
             references=corpus.target[:most],
             target_language=experiment.data.target_language,

@@ -230,13 +230,33 @@ class Stepped(NamedTuple):
     attention: Mapping[str, Array]
 
 
+class Longest(NamedTuple):
+    """The longest sentences that a model can take, in tokens with ``</s>``.
+
+    Attributes:
+        source: tokens of a source.
+        target: tokens of a target.
+        setting: the config's field that ends them, for a message.
+    """
+
+    source: int = 1 << 30
+    target: int = 1 << 30
+    setting: str = ""
+
+
 class Seq2Seq(Protocol):
     """The one contract of sequence-to-sequence models, each a linen module.
 
     Loss, search and evaluation use nothing else. ``__call__`` is
     ``decode(encode(source), inputs)``. The incremental pair, ``begin`` and ``step``,
-    gives the logits of ``decode`` one position at a time.
+    gives the logits of ``decode`` one position at a time. No array is longer than
+    ``longest`` allows, padding included: callers cut or refuse before they lay out.
     """
+
+    @property
+    def longest(self) -> Longest:
+        """Where tables of positions end."""
+        ...
 
     def __call__(self, source: Tokens, inputs: Tokens, *, train: bool) -> Decoded:
         """Encodes and decodes in one pass, as in training."""

@@ -15,6 +15,7 @@ from attnjax.config.checks import (
     Within,
     require,
 )
+from attnjax.types import Longest
 
 ScorerName = Literal["dot", "scaled_dot", "general", "additive", "concat", "location"]
 AttentionName = Literal["none", ScorerName]
@@ -128,6 +129,11 @@ class ModelConfig(Section):
         """Whether source and target must have one vocabulary."""
         return False
 
+    @property
+    def longest(self) -> Longest:
+        """The longest sentences that a model can take."""
+        return Longest()
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerConfig(ModelConfig):
@@ -191,6 +197,21 @@ class TransformerConfig(ModelConfig):
     def needs_joint_vocabulary(self) -> bool:
         """One table serves source and target."""
         return self.tied_embeddings == "all"
+
+    @property
+    def longest(self) -> Longest:
+        """Learned positions, the location scorer and linformer have tables."""
+        endless, most = Longest(), self.max_positions
+        over_sources = self.encoder_attention, self.cross_attention
+        everywhere = self.positions == "learned"
+        tables = {"linformer"} | ({"dense"} if self.scorer == "location" else set())
+        reads = everywhere or any(each.kind in tables for each in over_sources)
+        writes = everywhere or self.decoder_attention.kind in tables
+        return Longest(
+            most if reads else endless.source,
+            most if writes else endless.target,
+            "model.max_positions",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -269,6 +290,13 @@ class RNNConfig(ModelConfig):
     def needs_joint_vocabulary(self) -> bool:
         """One table serves source and target."""
         return self.tied_embeddings == "all"
+
+    @property
+    def longest(self) -> Longest:
+        """The location scorer has a table of source positions."""
+        if self.attention != "location":
+            return Longest()
+        return Longest(source=self.max_source_tokens, setting="model.max_source_tokens")
 
 
 # Every family that an experiment can name; `attnjax.models.registry` builds each.

@@ -10,10 +10,11 @@ from attnjax.data.encoded import lengths_of
 from attnjax.data.layout import IdPair, lay_out, lay_out_ended, lay_out_pairs
 from attnjax.data.shapes import rows_of
 from attnjax.data.vocabulary import Tokenizer, TokenizerPair
-from attnjax.types import PairBatch, Tokens
+from attnjax.types import Longest, PairBatch, Tokens
 
 _SHORTEST_LENGTH = 16  # padded lengths are this, doubled as often as needed
 _FEWEST_TOKENS = 64  # of a batch: fewer take no less time, but programs of their own
+_ENDLESS = Longest()
 _ROWS_FACTOR = 8  # between the numbers of rows that a small batch may have
 
 
@@ -23,6 +24,7 @@ def evaluation_batches(
     *,
     tokens_per_batch: int,
     rows_multiple: int = 1,
+    longest: Longest = _ENDLESS,
 ) -> Iterator[tuple[np.ndarray, Tokens]]:
     """All sentences, longest first, in batches of few shapes; nothing is left out.
 
@@ -35,6 +37,7 @@ def evaluation_batches(
         tokenizer: that made them.
         tokens_per_batch: padded tokens of a batch; one sentence may be longer.
         rows_multiple: rows of each batch are a multiple of this.
+        longest: no batch is padded beyond it; no sentence may be longer.
 
     Yields:
         ``(indices, tokens)``: row ``i`` is sentence ``indices[i]``, ended by ``</s>``;
@@ -47,6 +50,7 @@ def evaluation_batches(
     ):
         filled = [[sentences[index]] for index in indices]
         blank = [[np.array([], np.int32)]] * (rows - len(filled))
+        length = min(length, longest.source)
         yield indices, lay_out_ended(filled + blank, length, tokenizer, packed=False)
 
 
@@ -56,6 +60,7 @@ def pair_batches(
     *,
     tokens_per_batch: int,
     rows_multiple: int = 1,
+    longest: Longest = _ENDLESS,
 ) -> Iterator[tuple[np.ndarray, PairBatch]]:
     """All pairs, longest first, in batches of few shapes; nothing is left out.
 
@@ -64,10 +69,11 @@ def pair_batches(
         tokenizers: that made them.
         tokens_per_batch: padded tokens of the longer side; one pair may be longer.
         rows_multiple: rows of each batch are a multiple of this.
+        longest: no side is padded beyond it; no sentence may be longer.
 
     Yields:
         ``(indices, batch)``: row ``i`` is pair ``indices[i]``; both sides have equal
-        lengths, and filler rows have weight 0.
+        lengths, but for ``longest``, and filler rows have weight 0.
     """
     arrays = _as_arrays(pairs)
     longer = lengths_of(arrays).max(axis=1)
@@ -76,7 +82,8 @@ def pair_batches(
     ):
         filled = [[arrays[index]] for index in indices]
         blank: list[list[IdPair]] = [[]] * (rows - len(filled))
-        yield indices, lay_out_pairs(filled + blank, length, length, tokenizers)
+        lengths = min(length, longest.source), min(length, longest.target)
+        yield indices, lay_out_pairs(filled + blank, *lengths, tokenizers)
 
 
 def lay_out_prefixes(

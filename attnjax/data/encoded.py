@@ -11,6 +11,7 @@ from attnjax.data.layout import IdPair
 from attnjax.data.parallel import ParallelCorpus, is_blank
 from attnjax.data.shapes import BatchShape
 from attnjax.data.vocabulary import Tokenizer, TokenizerPair, check_ids
+from attnjax.types import Longest
 
 _MOST_PAIRS_IN_MEMORY = 2_000_000  # about 600 bytes each
 _PAIRS_HASHED = 10_000  # of a larger corpus
@@ -102,6 +103,35 @@ def lengths_of(pairs: Sequence[IdPair]) -> np.ndarray:
     """``[N, 2]`` tokens of source and target, with ``</s>``."""
     lengths = [(len(source) + 1, len(target) + 1) for source, target in pairs]
     return np.array(lengths, np.int64).reshape(-1, 2)
+
+
+def require_within(
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    longest: Longest,
+    corpus: ParallelCorpus,
+) -> None:
+    """Refuses pairs that a model cannot take.
+
+    Args:
+        pairs: ids of source and target without special tokens.
+        longest: sentences of the model.
+        corpus: whose pairs they are, to name one.
+
+    Raises:
+        ValueError: a side of a pair has more tokens than that; the longest is named.
+    """
+    limits = ("source", longest.source), ("target", longest.target)
+    for side, (name, most) in enumerate(limits):
+        lengths = [len(pair[side]) + 1 for pair in pairs]
+        if lengths and max(lengths) > most:
+            index, count = int(np.argmax(lengths)), sum(n > most for n in lengths)
+            raise ValueError(
+                f"{corpus.describe(index)}: the {name} has {lengths[index]} tokens "
+                f"with </s>, and this model takes {most} ({longest.setting}; lines "
+                f"that are too long: {count} of {len(lengths)}). Set "
+                f"{longest.setting} to {lengths[index]} or more in a new run, or "
+                "shorten these lines."
+            )
 
 
 def usable_pairs(lengths: np.ndarray, largest: BatchShape) -> np.ndarray:

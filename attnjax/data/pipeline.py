@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from attnjax.data.parallel import ParallelCorpus
 from attnjax.data.shapes import BatchShape, choose_shapes, rows_of
 from attnjax.data.stream import Layout, PlannedBatches
 from attnjax.data.vocabulary import TokenizerPair
-from attnjax.types import PairBatch
+from attnjax.types import Longest, PairBatch
 
 _BATCHES_AHEAD = 4  # prepared by the prefetch thread
 _PAIRS_SAMPLED = 5_000  # to choose the shapes
@@ -216,6 +217,29 @@ class TrainingBatches:
 def _stop(batches: list[grain.DatasetIterator[PairBatch]]) -> None:
     while batches:
         batches.pop().close()
+
+
+def shortened(config: DataConfig, longest: Longest) -> DataConfig:
+    """Ends the bucket lengths where a model's sentences end.
+
+    Args:
+        config: its buckets may reach farther than the model does.
+        longest: sentences that the model can take.
+
+    Returns:
+        The config with no bucket that the model could not read; what it leaves out is
+        said in the log.
+    """
+    most, lengths = min(longest[:2]), config.bucket_lengths
+    if lengths[-1] <= most:
+        return config
+    logger.info(
+        "training pairs over %d tokens are left out: the model takes no more (%s), "
+        "though data.bucket_lengths reaches to %d",
+        *(most, longest.setting, lengths[-1]),
+    )
+    kept = [length for length in lengths if length < most]
+    return dataclasses.replace(config, bucket_lengths=(*kept, most))
 
 
 def _training_shapes(

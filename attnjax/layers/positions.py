@@ -60,8 +60,8 @@ class AbsolutePositions(nn.Module):
         if self.kind == "learned" and length > self.max_positions:
             raise ValueError(
                 f"learned positions end at {self.max_positions}, got a sequence padded "
-                f"to {length} tokens; train with a larger model.max_positions, or "
-                "lower decoding.max_source_tokens."
+                f"to {length} tokens; cut it, or train with a larger "
+                "model.max_positions."
             )
 
 

@@ -9,7 +9,16 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from attnjax.types import Array, Decoded, Encoded, PyTree, Stepped, Tokens, Variables
+from attnjax.types import (
+    Array,
+    Decoded,
+    Encoded,
+    Longest,
+    PyTree,
+    Stepped,
+    Tokens,
+    Variables,
+)
 
 
 class Ensemble(nn.Module):
@@ -24,6 +33,16 @@ class Ensemble(nn.Module):
     """
 
     members: Sequence[nn.Module]
+
+    @property
+    def longest(self) -> Longest:
+        """What all members can take."""
+        every = [member.longest for member in self.members]
+        return Longest(
+            min(each.source for each in every),
+            min(each.target for each in every),
+            min(every).setting,
+        )
 
     def __call__(self, source: Tokens, inputs: Tokens, *, train: bool) -> Decoded:
         """``decode(encode(source), inputs)``."""

@@ -13,7 +13,16 @@ from attnjax.layers.embedding import Embedding
 from attnjax.layers.recurrent import RecurrentEncoder
 from attnjax.layers.recurrent_decoder import RecurrentDecoder
 from attnjax.ops.reinforce import Baseline, advantages, empty_baseline, surrogate
-from attnjax.types import Array, Choices, Decoded, Encoded, PyTree, Stepped, Tokens
+from attnjax.types import (
+    Array,
+    Choices,
+    Decoded,
+    Encoded,
+    Longest,
+    PyTree,
+    Stepped,
+    Tokens,
+)
 
 
 class RNNSeq2Seq(nn.Module):
@@ -63,6 +72,11 @@ class RNNSeq2Seq(nn.Module):
                 "'none'."
             )
         super().__post_init__()
+
+    @property
+    def longest(self) -> Longest:
+        """Where the tables of positions end."""
+        return self.config.longest
 
     def setup(self) -> None:
         """Makes embeddings, encoder and decoder."""

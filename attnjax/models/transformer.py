@@ -14,7 +14,16 @@ from attnjax.layers.embedding import Embedding
 from attnjax.layers.positions import AbsolutePositions
 from attnjax.layers.transformer import Decoder, Encoder
 from attnjax.partitioning import named
-from attnjax.types import Array, Decoded, Encoded, Mask, PyTree, Stepped, Tokens
+from attnjax.types import (
+    Array,
+    Decoded,
+    Encoded,
+    Longest,
+    Mask,
+    PyTree,
+    Stepped,
+    Tokens,
+)
 
 
 class Transformer(nn.Module):
@@ -52,6 +61,11 @@ class Transformer(nn.Module):
                 "'none'."
             )
         super().__post_init__()
+
+    @property
+    def longest(self) -> Longest:
+        """Where the tables of positions end."""
+        return self.config.longest
 
     def setup(self) -> None:
         """Makes the embeddings and stacks."""

@@ -82,7 +82,7 @@ def attended_sentences(
     """
     translator = run.translator
     source_tokenizer, target_tokenizer = translator.tokenizers
-    most = translator.config.max_source_tokens - 1  # one is </s>
+    most = translator.max_source_tokens - 1  # one is </s>
     found = translator.attention_everywhere(run.variables, sources, translations)
     cuts = (cutter(each, "language") if whole_words else None for each in run.languages)
     source_cut, target_cut = cuts

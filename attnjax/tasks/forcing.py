@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from flax import linen as nn
 from attnjax.config import DecodingConfig
 from attnjax.decoding.ranking import coverage_penalty, length_penalty
 from attnjax.training.losses import token_losses
-from attnjax.types import Array, Decoded, Encoded, PairBatch, Variables
+from attnjax.types import Array, Decoded, Encoded, Longest, PairBatch, Variables
 
 
 def forced_scores(
@@ -108,3 +109,23 @@ def _forced(model: nn.Module, variables: Variables, batch: PairBatch) -> Decoded
     return cast(
         Decoded, model.apply(variables, batch.source, batch.inputs, train=False)
     )
+
+
+def require_short(targets: Sequence[Sequence[int]], longest: Longest) -> None:
+    """Refuses given translations that are longer than a model can take.
+
+    Args:
+        targets: ids without special tokens.
+        longest: sentences of the model.
+
+    Raises:
+        ValueError: one has more tokens than that; the longest is named.
+    """
+    lengths = [len(ids) + 1 for ids in targets]
+    length = max(lengths, default=0)
+    if length > longest.target:
+        raise ValueError(
+            f"translation {lengths.index(length) + 1} has {length} tokens with </s>, "
+            f"and this model takes {longest.target} ({longest.setting}); shorten it, "
+            f"or train a model with {longest.setting}={length} or more."
+        )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from attnjax.config import DecodingConfig
@@ -68,7 +71,10 @@ def search_batch(
     """
     source = inputs.source
     forced_bp = _forced_tokens(inputs, special)
-    max_tokens = source.ids.shape[1] + config.max_extra_tokens + forced_bp.shape[1]
+    max_tokens = min(
+        source.ids.shape[1] + config.max_extra_tokens + forced_bp.shape[1],
+        model.longest.target - 1,  # so that an unfinished output may yet get its </s>
+    )
     encoded = model.apply(variables, source, train=False, method="encode")
     constants, state = model.apply(variables, encoded, max_tokens, method="begin")
     repeated = repeat_for_beams(constants, _num_outputs(config))
@@ -86,6 +92,23 @@ def search_batch(
     rngs = fold(jax.random.key(config.seed), inputs.seeds)
     draws = _sampling_settings(config, max_tokens, with_attention)
     return sample_outputs(*given, rngs, settings=draws, **rules)
+
+
+def seeds_of(sources: Sequence[Sequence[int]], rows: int) -> np.ndarray:
+    """Seeds of sentences, and not of their places: draws depend on nothing else.
+
+    Args:
+        sources: ids without special tokens.
+        rows: of the batch; those beyond the sentences have seed 0.
+
+    Returns:
+        ``[rows]`` uint32.
+    """
+    seeds = np.zeros(rows, np.uint32)
+    seeds[: len(sources)] = [
+        zlib.crc32(np.asarray(ids, np.int32).tobytes()) for ids in sources
+    ]
+    return seeds
 
 
 def _num_outputs(config: DecodingConfig) -> int:

@@ -125,6 +125,7 @@ class TranslationTask:
             self.translator.tokenizers,
             tokens_per_batch=self._tokens_per_batch,
             rows_multiple=self.translator.rows_multiple,
+            longest=self.model.longest,
         ):
             for name, ratio in self._validate(variables, batch).items():
                 totals[name] = totals.get(name, 0.0) + np.array(ratio, np.float64)

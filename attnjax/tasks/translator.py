@@ -8,7 +8,6 @@ import functools
 import logging
 import re
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ from attnjax.tasks.forcing import (
     forced_attention,
     forced_attention_everywhere,
     forced_scores,
+    require_short,
 )
 from attnjax.tasks.outputs import (
     ForcedScore,
@@ -39,7 +39,7 @@ from attnjax.tasks.outputs import (
     Translations,
     no_progress,
 )
-from attnjax.tasks.searching import SearchInputs, search_batch
+from attnjax.tasks.searching import SearchInputs, search_batch, seeds_of
 from attnjax.training.sharding import Layout
 from attnjax.types import Variables
 
@@ -64,6 +64,8 @@ class Translator:
         model: the module that implements `Seq2Seq`.
         tokenizers: of the source and the target.
         config: method, penalties and limits.
+        max_source_tokens: longer sources are cut: of the config, or all that the model
+            can take.
         target_language: chooses the tokens that minimum Bayes risk compares.
         layout: where the variables live.
         rows_multiple: rows of a batch are a multiple of this.
@@ -90,6 +92,7 @@ class Translator:
         self.model = model
         self.tokenizers = tokenizers
         self.config = config
+        self.max_source_tokens = min(config.max_source_tokens, model.longest.source)
         self.target_language = target_language
         target = tokenizers.target
         special = SpecialTokens(target.pad_id, target.bos_id, target.eos_id)
@@ -145,12 +148,13 @@ class Translator:
             self.tokenizers.source,
             tokens_per_batch=self.config.tokens_per_batch,
             rows_multiple=self.rows_multiple,
+            longest=self.model.longest,
         )
         for indices, source in batches:
             numbers = [filled[index] for index in indices]
             inputs = SearchInputs(
                 source,
-                _seeds([sources[number] for number in numbers], len(source.ids)),
+                seeds_of([sources[number] for number in numbers], len(source.ids)),
             )
             if prefixes is not None:
                 forced = [prefixes[number] for number in numbers]
@@ -284,11 +288,13 @@ class Translator:
         """Calls a compiled function on all pairs; says how many of them are done."""
         sources, _ = self._encode(lines)
         targets = [self._without_end(ids) for ids in translations]
+        require_short(targets, self.model.longest)
         for indices, batch in pair_batches(
             list(zip(sources, targets, strict=True)),
             self.tokenizers,
             tokens_per_batch=self.config.tokens_per_batch,
             rows_multiple=self.rows_multiple,
+            longest=self.model.longest,
         ):
             num_tokens = np.zeros(len(batch.labels), np.int32)
             num_tokens[: len(indices)] = [len(translations[i]) for i in indices]
@@ -345,7 +351,7 @@ class Translator:
         return [token for token in ids if token != self.tokenizers.target.eos_id]
 
     def _encode(self, lines: Sequence[str]) -> tuple[list[list[int]], int]:
-        limit = self.config.max_source_tokens - 1  # one is </s>
+        limit = self.max_source_tokens - 1  # one is </s>
         said = ["" if is_blank(line) else line for line in lines]
         sources = self.tokenizers.source.encode_many(said)
         too_long = [
@@ -356,11 +362,14 @@ class Translator:
         if too_long:
             logger.warning(
                 "%d of %d lines are longer than %d tokens and were cut there, the "
-                "first is %r...; raise decoding.max_source_tokens to read them whole.",
+                "first is %r...; %s to read them whole.",
                 len(too_long),
                 len(sources),
                 limit,
                 too_long[0][:_SHOWN_CHARACTERS],
+                "raise decoding.max_source_tokens"
+                if self.max_source_tokens < self.model.longest.source
+                else f"train with a larger {self.model.longest.setting}",
             )
         return [source[:limit] for source in sources], len(too_long)
 
@@ -389,12 +398,3 @@ def _place(name: str) -> list[tuple[int, str]]:
     """Sorts names of layers by their numbers: 10 after 2."""
     parts = re.split(r"(\d+)", name)
     return [(int(part) if part.isdecimal() else 0, part) for part in parts]
-
-
-def _seeds(sources: Sequence[Sequence[int]], rows: int) -> np.ndarray:
-    """Of the sentences and not of their places: their draws depend on nothing else."""
-    seeds = np.zeros(rows, np.uint32)
-    seeds[: len(sources)] = [
-        zlib.crc32(np.asarray(ids, np.int32).tobytes()) for ids in sources
-    ]
-    return seeds
