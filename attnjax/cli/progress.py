@@ -12,7 +12,7 @@ Advance = Callable[[int], None]
 
 
 @contextlib.contextmanager
-def line_progress(total: int | None) -> Iterator[Advance]:
+def line_progress(total: int | None, *, is_typed: bool = False) -> Iterator[Advance]:
     """Shows a bar on standard error while the body works.
 
     Only a terminal gets a bar, and only if the results go elsewhere: on the same
@@ -20,11 +20,12 @@ def line_progress(total: int | None) -> Iterator[Advance]:
 
     Args:
         total: lines; None if that is unknown.
+        is_typed: whether the lines are typed at a prompt, which a bar would hide.
 
     Yields:
         What the body calls when lines are done.
     """
-    if not sys.stderr.isatty() or sys.stdout.isatty():
+    if is_typed or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda lines: None
         return
     from rich.console import Console

@@ -56,7 +56,8 @@ def translate(options: argparse.Namespace) -> int:
     blocks = input_blocks(file, **_block_sizes(run))
     names = str(file or "standard input"), str(prefixes)
     done = 0
-    with line_progress(total) as advance:
+    is_typed = file is None and sys.stdin.isatty()
+    with line_progress(total, is_typed=is_typed) as advance:
         for lines, beginnings in (
             ((lines, None) for lines in blocks)
             if prefixes is None

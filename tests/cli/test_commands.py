@@ -568,7 +568,7 @@ def test_a_file_is_delivered_block_by_block_until_an_interrupt(call, shouted, tm
 
 
 @pytest.mark.usefixtures("shouted")
-def test_progress_is_for_a_terminal(call, tmp_path, monkeypatch):
+def test_progress_is_for_a_terminal(call, run, tmp_path, monkeypatch, capsys):
     file = tmp_path / "some"
     file.write_bytes(encoded(LINES))
     assert call("translate", file)[2] == ""
@@ -577,12 +577,16 @@ def test_progress_is_for_a_terminal(call, tmp_path, monkeypatch):
         types.SimpleNamespace(
             stderr=types.SimpleNamespace(isatty=lambda: True),
             stdout=io.StringIO(),
-            unraisablehook=None,
         ),
     )
     _, rows, err = call("translate", file)
     assert len(rows) == 4
     assert "4/4 lines" in err
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Terminal(encoded(LINES))))
+    assert main(["translate", "--workdir", str(run)]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines() == rows
+    assert err == 5 * "> "  # which a bar would hide
 
 
 @pytest.mark.usefixtures("shouted")
