@@ -22,7 +22,8 @@ class CLDRSource(Section):
     train_pairs: Pairs = 40_000  # distinct sentence pairs
     valid_pairs: Pairs = 1_000  # pairs that are not among the training pairs
     test_pairs: Pairs = 1_000  # pairs that are in neither of the two
-    max_words: Count = 60  # the longest sentence, in words of the source side
+    # the longest sentence, in words of the source side (characters without spaces)
+    max_words: Count = 60
     seed: Seed = 0  # of the generator, apart from the training seed
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from babel import Locale
 
 from attnjax.data.cldr_phrases import Dice, PhraseBook, PhraseKind
+from attnjax.words import has_spaces, words_of
 
 _SINGLE_SHARE = 0.45  # of sentences that are one phrase
 _SHORT_LIST_SHARE = 0.78  # of lists that have 2 to 4 phrases; the others are long
@@ -34,7 +35,9 @@ class SentenceWriter:
     Args:
         locales: of the source and of the target.
         dice: the source of all choices.
-        max_words: the longest sentence, in words of the source.
+        max_words: the longest sentence, in words of the source. Where its language has
+            no spaces between words, each character counts as one, so that the corpus
+            does not depend on what is installed.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class SentenceWriter:
             join_phrases([pair[side] for pair in pairs], locale.list_patterns[form])
             for side, locale in enumerate(self._locales)
         )
-        if _count_words(source) > self.max_words or not all(
+        if self._length(source) > self.max_words or not all(
             _is_clean(text) for pair in pairs for text in pair
         ):
             return None
@@ -79,10 +82,17 @@ class SentenceWriter:
         words = 0
         for kind in self._draw_kinds(wanted):  # a phrase has one word or more
             pairs.append(self._stocked(kind))
-            words += _count_words(pairs[-1][0])
+            words += self._length(pairs[-1][0])
             if words >= wanted:
                 break
         return pairs
+
+    def _length(self, source: str) -> int:
+        """Its words; not those of the spans, which spaces part in every language."""
+        language = self._locales[0].language
+        if has_spaces(language):
+            return _count_words(source)
+        return len(words_of(source, language, cut="characters"))
 
     def _draw_kinds(self, count: int) -> list[PhraseKind]:
         kinds = self._book.kinds

@@ -248,10 +248,12 @@ def open_untrained(
     """
     folder = RunFolder(workdir)
     if not folder.config.is_file():
-        raise ValueError(
-            f"{workdir} is not a run folder (it has no config.json); train first: "
-            f"python train.py --config FILE --workdir {workdir}"
+        advice = (
+            f"train first: python train.py --config FILE --workdir {workdir}"
+            if folder.is_free
+            else "it holds a run, so restore that file from a copy."
         )
+        raise ValueError(f"{workdir} is not a run folder (no config.json); {advice}")
     experiment = read_config(folder)
     tokenizers = load_tokenizers(folder.tokenizer)
     translator = Translator(

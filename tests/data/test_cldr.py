@@ -11,6 +11,7 @@ from attnjax.data import cldr
 from attnjax.data.cldr import generate_cldr
 from attnjax.data.cldr_sentences import join_phrases
 from attnjax.data.parallel import split_words
+from attnjax.words import words_of
 
 SMALL = CLDRSource(train_pairs=2_000, valid_pairs=101, test_pairs=103)
 
@@ -45,6 +46,13 @@ def test_the_longest_sentence_can_be_set():
     config = CLDRSource(train_pairs=300, valid_pairs=5, test_pairs=5, max_words=7)
     lengths = [len(split_words(s)) for s in generate_cldr(config, "de", "en")[0].source]
     assert max(lengths) == 7
+
+
+def test_without_spaces_between_words_its_characters_count():
+    config = CLDRSource(train_pairs=300, valid_pairs=5, test_pairs=5, max_words=15)
+    sources = generate_cldr(config, "ja_JP", "en")[0].source
+    lengths = [len(words_of(s, "ja", cut="characters")) for s in sources]
+    assert max(lengths) == 15
 
 
 def test_another_process_gives_the_same_sentences(small):
