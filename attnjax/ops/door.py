@@ -173,6 +173,47 @@ def require_axes(name: str, array: Any, **axes: int | None) -> None:
         raise ValueError(f"{name} must end in the axes [{words}], got {array.shape}.")
 
 
+def require_shape(name: str, array: Any, **axes: int | None) -> None:
+    """Raises unless an array has some axes, and no others.
+
+    Args:
+        name: of the argument, for the message.
+        array: what was passed.
+        **axes: by their names, and how long they are; None for any.
+
+    Raises:
+        ValueError: if it is no array of floats with these axes.
+    """
+    require_axes(name, array, **axes)
+    if array.ndim > len(axes):
+        raise ValueError(
+            f"{name} must have the axes [{', '.join(axes)}] and no others, got "
+            f"{array.shape}."
+        )
+
+
+def require_same_rank(name: str, **arrays: Any) -> None:
+    """Raises unless arrays of floats have one rank.
+
+    An array of fewer axes would be read as the same for all of the first ones: that of
+    a batch, where batch and heads are alike in number, as that of the heads.
+
+    Args:
+        name: of the function, for the message.
+        **arrays: by their names.
+
+    Raises:
+        ValueError: if one is no array of floats, or ranks differ.
+    """
+    for part, array in arrays.items():
+        require_array(part, array)
+    if len({array.ndim for array in arrays.values()}) > 1:
+        raise ValueError(
+            f"{name} needs arrays of one rank, got {_shapes(**arrays)}; give an axis "
+            "of length 1 to what is the same for all, such as query[:, None]."
+        )
+
+
 def require_same_shape(name: str, **arrays: Any) -> None:
     """Raises unless arrays are of one shape.
 
@@ -221,8 +262,10 @@ def require_fit(
             f"{name} needs queries and keys of equal width, got {query.shape[-1]} and "
             f"{key.shape[-1]}: {shapes}."
         )
-    if 0 in (query.shape[-2], key.shape[-2]):
-        raise ValueError(f"{name} needs at least one query and key, got {shapes}.")
+    if 0 in (*query.shape[-2:], *key.shape[-2:], value.shape[-1]):
+        raise ValueError(
+            f"{name} needs at least one query and key, and a width, got {shapes}."
+        )
 
 
 def require_facts(name: str, mask: Any, scores: tuple[int, ...]) -> None:

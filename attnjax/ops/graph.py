@@ -20,7 +20,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attnjax.ops.door import BOOL, INTEGER, require_array, require_axes
+from attnjax.ops.door import BOOL, INTEGER, require_array, require_shape
 from attnjax.types import Array
 
 
@@ -77,8 +77,8 @@ def graph_attention(
     Raises:
         ValueError: if scores, values and edges do not fit together.
     """
-    require_array("scores", scores)
-    require_axes("value", value, nodes=None, heads=scores.shape[-1], width=None)
+    require_shape("scores", scores, edges=_number_of(edges), heads=None)
+    require_shape("value", value, nodes=None, heads=scores.shape[-1], width=None)
     weights_eh = segment_softmax(scores, edges, num_nodes)
     messages = value[edges.source].astype(jnp.float32) * weights_eh[:, :, None]
     context = jax.ops.segment_sum(messages, edges.target, num_nodes)
@@ -100,7 +100,7 @@ def segment_softmax(scores: Array, edges: Edges, num_nodes: int) -> jax.Array:
         ValueError: if there is not one score for each edge.
     """
     num_edges = _number_of(edges)
-    require_axes("scores", scores, edges=num_edges, heads=None)
+    require_shape("scores", scores, edges=num_edges, heads=None)
     scores = scores.astype(jnp.float32)
     if edges.valid is not None:
         scores = jnp.where(edges.valid[:, None], scores, -jnp.inf)
@@ -141,10 +141,10 @@ def gat_scores(
         ValueError: if features, weights and edges do not fit together.
     """
     _number_of(edges)
-    require_axes("features", features, nodes=None, heads=None, width=None)
+    require_shape("features", features, nodes=None, heads=None, width=None)
     heads, width = features.shape[-2:]
-    require_axes("source_weight", source_weight, heads=heads, width=width)
-    require_axes("target_weight", target_weight, heads=heads, width=width)
+    require_shape("source_weight", source_weight, heads=heads, width=width)
+    require_shape("target_weight", target_weight, heads=heads, width=width)
     source_nh = jnp.einsum("nhv,hv->nh", features, source_weight)
     target_nh = jnp.einsum("nhv,hv->nh", features, target_weight)
     return jax.nn.leaky_relu(source_nh[edges.source] + target_nh[edges.target], slope)
@@ -176,11 +176,11 @@ def gatv2_scores(
         ValueError: if features, weight and edges do not fit together.
     """
     _number_of(edges)
-    require_axes("weight", weight, heads=None, width=None)
+    require_shape("weight", weight, heads=None, width=None)
     heads, width = weight.shape
     axes = {"nodes": None, "heads": heads, "width": width}
-    require_axes("source_features", source_features, **axes)
-    require_axes("target_features", target_features, **axes)
+    require_shape("source_features", source_features, **axes)
+    require_shape("target_features", target_features, **axes)
     hidden_ehv = jax.nn.leaky_relu(
         source_features[edges.source] + target_features[edges.target], slope
     )
@@ -196,7 +196,11 @@ def with_self_loops(edges: Edges, num_nodes: int) -> Edges:
 
     Returns:
         ``E + N`` edges.
+
+    Raises:
+        ValueError: if the arrays of the edges do not fit together.
     """
+    _number_of(edges)
     nodes = jnp.arange(num_nodes)
     valid = edges.valid
     if valid is not None:

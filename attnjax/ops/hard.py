@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from attnjax.ops.door import door
+from attnjax.ops.door import door, require_allowed, require_same_shape
 from attnjax.ops.masks import allowed, with_rank
 from attnjax.ops.relative import Bias, biased
 from attnjax.ops.scorers import scaled_dot_scores
@@ -33,11 +33,12 @@ def choose(
     Returns:
         ``[..., T, S]`` in the dtype of ``scores``, 1 at the key and 0 elsewhere; all 0
         where no key is allowed. No gradient passes.
+
+    Raises:
+        ValueError: if the arrays do not fit together.
     """
-    merit = scores.astype(jnp.float32)
-    if noise is not None:
-        merit = merit + noise
     possible = _possible(scores, allowed)
+    merit = _noisy(scores, noise)
     merit = jax.lax.stop_gradient(jnp.where(possible, merit, -jnp.inf))
     keys = jnp.arange(scores.shape[-1])
     is_best = with_rank(keys, merit.ndim) == jnp.argmax(merit, axis=-1, keepdims=True)
@@ -54,7 +55,11 @@ def log_probability(scores: Array, allowed: Array | None, chosen: Array) -> jax.
 
     Returns:
         ``[..., T]`` float32 in nats; 0 where no key is allowed.
+
+    Raises:
+        ValueError: if the arrays do not fit together.
     """
+    require_same_shape("log_probability", scores=scores, chosen=chosen)
     return jnp.sum(chosen * _log_softmax(scores, allowed), axis=-1)
 
 
@@ -67,7 +72,11 @@ def entropy(scores: Array, allowed: Array | None) -> jax.Array:
 
     Returns:
         ``[..., T]`` float32 in nats; 0 where no key is allowed.
+
+    Raises:
+        ValueError: if the arrays do not fit together.
     """
+    require_allowed(scores, allowed)
     weights = masked_softmax(scores.astype(jnp.float32), allowed)
     return -jnp.sum(weights * _log_softmax(scores, allowed), axis=-1)
 
@@ -93,11 +102,15 @@ def straight_through(
 
     Returns:
         ``[..., T, S]`` in the dtype of ``scores``; all 0 where no key is allowed.
+
+    Raises:
+        ValueError: if the arrays do not fit together, or the temperature is not above
+            0.
     """
-    noisy = scores.astype(jnp.float32)
-    if noise is not None:
-        noisy = noisy + noise
-    relaxed = masked_softmax(noisy / temperature, allowed)
+    if not temperature > 0.0:
+        raise ValueError(f"temperature must be above 0, got {temperature}.")
+    require_allowed(scores, allowed)
+    relaxed = masked_softmax(_noisy(scores, noise) / temperature, allowed)
     chosen = choose(scores, allowed, noise)
     return chosen + (relaxed - jax.lax.stop_gradient(relaxed)).astype(scores.dtype)
 
@@ -225,9 +238,18 @@ def _gumbel(rng: Array | None, scores: Array) -> jax.Array | None:
     return None if rng is None else jax.random.gumbel(rng, scores.shape)
 
 
+def _noisy(scores: Array, noise: Array | None) -> jax.Array:
+    merit = jnp.asarray(scores, jnp.float32)
+    if noise is None:
+        return merit
+    require_same_shape("a draw", scores=scores, noise=noise)
+    return merit + noise
+
+
 def _possible(scores: Array, allowed: Array | None) -> jax.Array:
+    require_allowed(scores, allowed)
     every = jnp.ones(scores.shape, bool)
-    return every if allowed is None else every & with_rank(allowed, scores.ndim)
+    return every if allowed is None else every & allowed
 
 
 def _log_softmax(scores: Array, allowed: Array | None) -> jax.Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from attnjax.ops.door import require_array, require_axes
+from attnjax.ops.door import require_array, require_axes, require_same_rank
 from attnjax.types import Array
 
 
@@ -25,10 +25,9 @@ def dot_scores(query: Array, key: Array) -> jax.Array:
         ``[..., T, S]``.
 
     Raises:
-        ValueError: if they are no arrays of floats, or differ in width.
+        ValueError: if they are no arrays of floats, or differ in rank or width.
     """
-    require_array("query", query)
-    require_array("key", key)
+    require_same_rank("a dot product", query=query, key=key)
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(
             "a dot product needs queries and keys of equal width, got "
@@ -51,7 +50,7 @@ def scaled_dot_scores(query: Array, key: Array) -> jax.Array:
         ``[..., T, S]``.
 
     Raises:
-        ValueError: if they are no arrays of floats, or differ in width.
+        ValueError: if they are no arrays of floats, or differ in rank or width.
     """
     require_array("query", query)
     return dot_scores(query * query.shape[-1] ** -0.5, key)
@@ -106,9 +105,11 @@ def additive_scores(
         ``[..., T, S]``.
 
     Raises:
-        ValueError: if the three differ in width, or are no floats.
+        ValueError: if the three differ in width, the projections in rank, or they are
+            no floats.
     """
-    require_array("query_projected", query_projected)
+    projected = {"query_projected": query_projected, "key_projected": key_projected}
+    require_same_rank("the additive score", **projected)
     width = query_projected.shape[-1]
     require_axes("key_projected", key_projected, positions=None, width=width)
     require_axes("vector", vector, width=width)

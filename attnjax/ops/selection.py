@@ -134,6 +134,14 @@ def local_weights(
     """
     require_allowed(scores, allowed)
     require_array("key_position", key_position, INTEGER)
+    if key_position.ndim != scores.ndim or any(
+        got not in (1, want)
+        for got, want in zip(key_position.shape, scores.shape, strict=True)
+    ):
+        raise ValueError(
+            f"key_position must have the axes of the scores {scores.shape}, or 1 for "
+            f"any, got {key_position.shape}."
+        )
     if centre.shape != scores.shape[:-1]:
         raise ValueError(
             f"local_weights needs a centre for each query, got {centre.shape} for "

@@ -16,7 +16,7 @@ import pytest
 
 import attnjax.ops
 from attnjax.config import MechanismConfig
-from attnjax.ops import graph, recurrence, reinforce, relative, scorers, selection
+from attnjax.ops import graph, hard, recurrence, reinforce, relative, scorers, selection
 from attnjax.ops.attend import attend
 from attnjax.ops.axial import axial_attention_2d
 from attnjax.ops.catalog import CATALOG
@@ -63,6 +63,8 @@ ARRAYS = {  # query, key, value and what the sentence says
     "a boolean value": (QUERY, KEY, VALUE > 0, "must hold floats, got bool"),
     "a list": (QUERY, KEY.tolist(), VALUE, "key must be an array, got list"),
     "none": (QUERY, KEY, None, "value must be an array, got NoneType"),
+    "no key width": (QUERY[..., :0], KEY[..., :0], VALUE, "at least one.* a width"),
+    "no value width": (QUERY, KEY, VALUE[..., :0], "at least one.* a width"),
     "no positions": (QUERY[:, :, :0], KEY[:, :, :0], VALUE[:, :, :0], "at least one"),
 }
 MASKS = {
@@ -191,6 +193,31 @@ OTHER_DOORS = {
     "additive": lambda: scorers.additive_scores(QUERY, KEY, GATES(K - 1)),
     "additive keys": lambda: scorers.additive_scores(QUERY, KEY[..., 1:], GATES(K)),
     "concat": lambda: scorers.concat_scores(QUERY, KEY, GATES((K, 3)), GATES(3)),
+    # Arrays of another rank, with as many rows as heads: never read as one of a head.
+    "dot of rows": lambda: scorers.dot_scores(QUERY[:, 0], KEY),
+    "scaled dot of rows": lambda: scorers.scaled_dot_scores(QUERY, KEY[:, 0]),
+    "additive rows": lambda: scorers.additive_scores(QUERY[:, 0], KEY, GATES(K)),
+    "choice by rows": lambda: hard.choose(SCORES, PAIRS[:, None]),
+    "choice of integers": lambda: hard.choose(SCORES.astype(int), None),
+    "choice by noise of rows": lambda: hard.choose(SCORES, None, SCORES[:, 0]),
+    "relaxed by rows": lambda: hard.straight_through(SCORES, PAIRS[:, None]),
+    "temperature": lambda: hard.straight_through(SCORES, None, None, 0.0),
+    "entropy by rows": lambda: hard.entropy(SCORES, PAIRS[:, None]),
+    "probability by rows": lambda: hard.log_probability(SCORES, None, SCORES[:, 0]),
+    "local rows": lambda: selection.local_weights(
+        SCORES,
+        np.ones((B, 1, S), int),
+        GATES((B, H, S)),
+        None,
+        window=2,
+        gaussian=False,
+    ),
+    "graphs": lambda: graph.graph_attention(GATES((2, H)), NODES[None], EDGES, 3),
+    "scores of graphs": lambda: graph.segment_softmax(GATES((2, 2, H)), EDGES, 3),
+    "features of graphs": lambda: graph.gat_scores(
+        NODES[None], GATES((H, V)), GATES((H, V)), EDGES
+    ),
+    "loops": lambda: graph.with_self_loops(EDGES._replace(target=np.array([1])), 3),
     "location": lambda: scorers.location_scores(QUERY, GATES((K - 1, S)), S),
     "edges": lambda: graph.graph_attention(GATES((3, H)), NODES, EDGES, 3),
     "heads": lambda: graph.graph_attention(GATES((2, 3)), NODES, EDGES, 3),

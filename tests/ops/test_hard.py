@@ -36,7 +36,7 @@ def test_draws_have_the_probabilities_of_the_softmax():
     draws = 40_000
     noise = jax.random.gumbel(jax.random.key(0), (draws, T, S))
     scores = np.broadcast_to(SCORES, noise.shape)
-    chosen = np.asarray(jax.jit(hard.choose)(scores, ALLOWED, noise))
+    chosen = np.asarray(jax.jit(hard.choose)(scores, ALLOWED[None], noise))
     np.testing.assert_array_equal(
         chosen.sum(-1), ALLOWED.any(-1)[None] * np.ones((draws, 1))
     )
