@@ -88,9 +88,15 @@ def feature_exponents(x: Array, projection: Array) -> tuple[jax.Array, jax.Array
         position ``[..., T]``, without gradient; float32, ``x' = x / K^(1/4)``.
 
     Raises:
-        ValueError: if the projection is for another width.
+        ValueError: if the projection is for another width, or for heads that are not
+            there.
     """
     require_axes("projection", projection, features=None, width=x.shape[-1])
+    if projection.ndim > x.ndim:
+        raise ValueError(
+            f"a projection {projection.shape} of several heads must have an axis of "
+            f"heads to work on, got queries or keys of {x.shape}."
+        )
     x = x.astype(jnp.float32) * x.shape[-1] ** -0.25
     projection = with_rank(jnp.asarray(projection, jnp.float32), x.ndim)
     projected_tf = jnp.einsum("...tk,...fk->...tf", x, projection)

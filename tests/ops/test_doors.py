@@ -16,7 +16,16 @@ import pytest
 
 import attnjax.ops
 from attnjax.config import MechanismConfig
-from attnjax.ops import graph, hard, recurrence, reinforce, relative, scorers, selection
+from attnjax.ops import (
+    favor,
+    graph,
+    hard,
+    recurrence,
+    reinforce,
+    relative,
+    scorers,
+    selection,
+)
 from attnjax.ops.attend import attend
 from attnjax.ops.axial import axial_attention_2d
 from attnjax.ops.catalog import CATALOG
@@ -218,6 +227,11 @@ OTHER_DOORS = {
         NODES[None], GATES((H, V)), GATES((H, V)), EDGES
     ),
     "loops": lambda: graph.with_self_loops(EDGES._replace(target=np.array([1])), 3),
+    "features of heads": lambda: favor.favor_attention(
+        *(array[0, 0] for array in (QUERY, KEY, VALUE)),
+        Mask(),
+        projection=GATES((H, 8, K)),
+    ),
     "location": lambda: scorers.location_scores(QUERY, GATES((K - 1, S)), S),
     "edges": lambda: graph.graph_attention(GATES((3, H)), NODES, EDGES, 3),
     "heads": lambda: graph.graph_attention(GATES((2, 3)), NODES, EDGES, 3),
