@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from attnjax.ops import cache as full_cache
 from attnjax.ops.attend import attend
-from attnjax.ops.door import door, require_axes
+from attnjax.ops.door import door, require_owned
 from attnjax.ops.entry import Incremental, Parameter, Sizes
 from attnjax.ops.masks import all_of, pad_axis, refuse, with_rank
 from attnjax.ops.padding import real_positions, without_padding
@@ -106,7 +106,9 @@ def compress(array: Array, mask: Mask, stride: int, kernel: Array | None) -> jax
     """
     if kernel is not None:
         width = array.shape[-1]
-        require_axes("kernel", kernel, stride=stride, width=width, new_width=None)
+        require_owned(
+            "kernel", kernel, array, stride=stride, width=width, new_width=None
+        )
     blocks = _blocks(without_padding(array, mask), stride)
     if kernel is not None:
         kernel = with_rank(jnp.asarray(kernel, jnp.float32), blocks.ndim - 1)

@@ -214,6 +214,31 @@ def require_same_rank(name: str, **arrays: Any) -> None:
         )
 
 
+def require_owned(name: str, array: Any, beside: Array, **axes: int | None) -> None:
+    """Raises unless an array that a mechanism owns belongs to what it is used with.
+
+    Args:
+        name: of the argument, for the message.
+        array: what was passed.
+        beside: ``[..., length, width]``; its leading axes and those of the array must
+            broadcast, and the array must have no more of them.
+        **axes: the last axes, as for `require_axes`.
+
+    Raises:
+        ValueError: if it ends in other axes, or was made for other heads.
+    """
+    require_axes(name, array, **axes)
+    own, other = array.shape[: -len(axes)], beside.shape[:-2]
+    if len(own) > len(other) or any(
+        got != want and 1 not in (got, want)
+        for got, want in zip(own[::-1], other[::-1], strict=False)
+    ):
+        raise ValueError(
+            f"{name} {array.shape} must be made for the leading axes {other} of the "
+            f"array {beside.shape} that it is used with, and is for {own}."
+        )
+
+
 def require_same_shape(name: str, **arrays: Any) -> None:
     """Raises unless arrays are of one shape.
 
@@ -262,9 +287,11 @@ def require_fit(
             f"{name} needs queries and keys of equal width, got {query.shape[-1]} and "
             f"{key.shape[-1]}: {shapes}."
         )
-    if 0 in (*query.shape[-2:], *key.shape[-2:], value.shape[-1]):
+    # The keys of a scorer that reads positions alone have no width.
+    if 0 in (*query.shape, *key.shape[:-1], *value.shape):
         raise ValueError(
-            f"{name} needs at least one query and key, and a width, got {shapes}."
+            f"{name} needs at least one query and key, and no axis of length 0, got "
+            f"{shapes}."
         )
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from attnjax.ops import feature_sums
-from attnjax.ops.door import door, require_axes
+from attnjax.ops.door import door, require_owned
 from attnjax.ops.entry import Incremental, Parameter, Sizes
 from attnjax.ops.linear import refuse_pairs
 from attnjax.ops.masks import with_rank
@@ -91,12 +91,7 @@ def feature_exponents(x: Array, projection: Array) -> tuple[jax.Array, jax.Array
         ValueError: if the projection is for another width, or for heads that are not
             there.
     """
-    require_axes("projection", projection, features=None, width=x.shape[-1])
-    if projection.ndim > x.ndim:
-        raise ValueError(
-            f"a projection {projection.shape} of several heads must have an axis of "
-            f"heads to work on, got queries or keys of {x.shape}."
-        )
+    require_owned("projection", projection, x, features=None, width=x.shape[-1])
     x = x.astype(jnp.float32) * x.shape[-1] ** -0.25
     projection = with_rank(jnp.asarray(projection, jnp.float32), x.ndim)
     projected_tf = jnp.einsum("...tk,...fk->...tf", x, projection)

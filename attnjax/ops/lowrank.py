@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from attnjax.ops.attend import attend
-from attnjax.ops.door import door, require_axes
+from attnjax.ops.door import door, require_owned
 from attnjax.ops.entry import Parameter, Sizes
 from attnjax.ops.masks import refuse, require_self, with_rank
 from attnjax.ops.padding import real_positions, without_padding
@@ -59,8 +59,9 @@ def linformer_attention(
             projections of another rank.
     """
     refuse(mask, "linformer", causal=_MIXED, window=_MIXED, segments=_MIXED)
-    for projection in (key_projection, value_projection):
-        require_axes("a linformer projection", projection, rank=rank, max_keys=None)
+    name = "a linformer projection"
+    for array, projection in ((key, key_projection), (value, value_projection)):
+        require_owned(name, projection, array, rank=rank, max_keys=None)
     projected_key = _project(key, key_projection, mask)
     projected_value = _project(value, value_projection, mask)
     scores = scaled_dot_scores(query.astype(jnp.float32), projected_key)

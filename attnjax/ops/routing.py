@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from attnjax.ops.door import door, require_axes
+from attnjax.ops.door import door, require_owned
 from attnjax.ops.entry import Parameter, Sizes
 from attnjax.ops.masks import refuse, require_self, with_rank
 from attnjax.ops.padding import over_common_axes, real_positions, root_above
@@ -66,7 +66,7 @@ def routing_attention(
     num_keys = key.shape[-2]
     require_self(query.shape[-2], num_keys, "routing")
     width = query.shape[-1]
-    require_axes("centroids", centroids, clusters=clusters or None, width=width)
+    require_owned("centroids", centroids, query, clusters=clusters or None, width=width)
     (query, key, value_sv), real = over_common_axes(query, key, value, mask=mask)
     readers = _route(query, real, centroids)
     sources = _route(key, real, centroids)

@@ -72,9 +72,10 @@ ARRAYS = {  # query, key, value and what the sentence says
     "a boolean value": (QUERY, KEY, VALUE > 0, "must hold floats, got bool"),
     "a list": (QUERY, KEY.tolist(), VALUE, "key must be an array, got list"),
     "none": (QUERY, KEY, None, "value must be an array, got NoneType"),
-    "no key width": (QUERY[..., :0], KEY[..., :0], VALUE, "at least one.* a width"),
-    "no value width": (QUERY, KEY, VALUE[..., :0], "at least one.* a width"),
     "no positions": (QUERY[:, :, :0], KEY[:, :, :0], VALUE[:, :, :0], "at least one"),
+    "no rows": (QUERY[:0], KEY[:0], VALUE[:0], "no axis of length 0"),
+    "no key width": (QUERY[..., :0], KEY[..., :0], VALUE, "no axis of length 0"),
+    "no value width": (QUERY, KEY, VALUE[..., :0], "no axis of length 0"),
 }
 MASKS = {
     "none": (None, r"facts of a mask, got None; pass Mask\(\)"),
@@ -117,6 +118,12 @@ def test_arrays_that_a_mechanism_owns(name):
             for wrong in (array[..., 1:, 1:], array.astype(int), array.tolist()):
                 with pytest.raises(ValueError, match="must|has projections for"):
                     run(**{**owned, array_name: wrong})
+    if not any(array.ndim > 2 for array in owned.values()):
+        return
+    three_heads, no_heads = np.ones((B, 3, S, K), np.float32), QUERY[0, 0]
+    for array, axes in ((three_heads, r"\(2, 3\)"), (no_heads, r"\(\)")):
+        with pytest.raises(ValueError, match=f"made for the leading axes {axes}"):
+            CATALOG[name].attend(array, array, array, Mask(), **options, **owned)
 
 
 @pytest.mark.parametrize(
