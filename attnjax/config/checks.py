@@ -89,6 +89,7 @@ class ReadWith:
 
 Count = Annotated[int, Within(above=0)]
 CountOrZero = Annotated[int, Within(least=0)]
+BatchTokens = Annotated[int, Within(above=0, most=1 << 24)]
 Fraction = Annotated[float, Within(least=0, below=1)]  # such as a rate of dropout
 Positive = Annotated[float, Within(above=0)]
 NotNegative = Annotated[float, Within(least=0)]

@@ -6,7 +6,15 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Literal
 
-from attnjax.config.checks import Count, ReadWith, Section, Seed, Within, require
+from attnjax.config.checks import (
+    BatchTokens,
+    Count,
+    ReadWith,
+    Section,
+    Seed,
+    Within,
+    require,
+)
 
 _MOST_PAIRS = 1_000_000_000
 _OF_SUBWORDS = ReadWith({"kind": ("bpe", "unigram")})
@@ -86,9 +94,8 @@ class DataConfig(Section):
     # pairs of such lengths in use, each compiled once, chosen so that training pairs
     # need least padding
     bucket_shapes: Annotated[Count, _UNPACKED] = 16
-    tokens_per_batch: Count = (
-        4_096  # padded tokens of the longer side, over all devices
-    )
+    # padded tokens of the longer side, over all devices
+    tokens_per_batch: BatchTokens = 4_096
     rows_multiple: Count = 8  # rows of each batch are a multiple of this
     packing: bool = False  # several pairs in one row of the longest bucket length
     shuffle_buffer_batches: Count = 64  # batches that are bucketed together

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from attnjax.config.checks import (
+    BatchTokens,
     Count,
     CountOrZero,
     NotNegative,
@@ -60,7 +61,7 @@ class DecodingConfig(Section):
     seed: Annotated[Seed, _DRAWS] = 0
     max_extra_tokens: Count = 50  # output limit beyond the source length, in tokens
     max_source_tokens: Count = 1_024  # longer sources are cut, with a warning
-    tokens_per_batch: Count = 4_096  # padded source tokens decoded at once
+    tokens_per_batch: BatchTokens = 4_096  # padded source tokens decoded at once
 
     def __post_init__(self) -> None:
         super().__post_init__()
