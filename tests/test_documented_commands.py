@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import pytest
 import tyro
 
-from attnjax.cli import main, read_experiment
-from attnjax.cli.configs import document_of
+from attnjax.cli import main
+from attnjax.cli.configs import document_of, read_experiment
 from attnjax.config import CLDRSource, RNNConfig
 from attnjax.experiment import build_model
 from attnjax.types import Tokens

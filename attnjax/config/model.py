@@ -15,7 +15,7 @@ from attnjax.config.checks import (
     Within,
     require,
 )
-from attnjax.types import Longest
+from attnjax.longest import Longest
 
 ScorerName = Literal["dot", "scaled_dot", "general", "additive", "concat", "location"]
 AttentionName = Literal["none", ScorerName]

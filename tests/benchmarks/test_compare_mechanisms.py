@@ -16,8 +16,11 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("slot", ["encoder", "decoder", "cross"])
 def test_commands_are_accepted_and_change_one_slot_only(slot, monkeypatch):
     seen: list[Experiment] = []
-    done = SimpleNamespace(interrupted=False, signal=None)
-    monkeypatch.setattr(experiment, "train", lambda e: seen.append(e) or done)
+    done = SimpleNamespace(
+        **{"interrupted": False, "signal": None, "stopped_early": False},
+        **{"step": 0, "best_step": None, "best_score": None},
+    )
+    monkeypatch.setattr(experiment, "train", lambda e, **_: seen.append(e) or done)
     arguments = compare.Arguments(config=ROOT / "configs/quickstart.py", slot=slot)
     names = [name for name, line in CATALOG.items() if slot in line.slots]
     for name in names:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from attnjax import config_json, experiment
+from attnjax import experiment
 from attnjax.config import TextFilesSource, TokenizerConfig
 from attnjax.data.tokenizers import has_tokenizers
+from attnjax.run_folder import RunFolder, read_config, write_config
 from attnjax.training.storage import StorageError
 
 GOLDEN = Path(__file__).parents[1] / "golden/checkpoint_v0.1"
@@ -182,16 +183,15 @@ def test_a_limit_on_the_size_of_a_file_is_a_fault_like_any_other(unmounted):
 
 
 def golden_experiment(workdir):
-    text = (GOLDEN / "config.json").read_text()
-    return dataclasses.replace(config_json.from_json(text, origin=""), workdir=workdir)
+    return dataclasses.replace(read_config(RunFolder(GOLDEN)), workdir=workdir)
 
 
 def test_a_config_that_does_not_fit_leaves_the_old_one(tmp_path, files_of_at_most):
-    """It is written anew whenever a run goes on, for some of it may change."""
+    """It is written anew when a run goes on with something that may change."""
     run = shutil.copytree(GOLDEN, tmp_path / "run")
     before = (run / "config.json").read_bytes()
     with files_of_at_most(1_000), pytest.raises(StorageError) as caught:
-        experiment.train(golden_experiment(run))
+        write_config(RunFolder(run), golden_experiment(run))
     assert is_sentence(str(caught.value), "config.json", "File too large")
     assert (run / "config.json").read_bytes() == before
     assert {path.name for path in run.iterdir()} == {p.name for p in GOLDEN.iterdir()}

@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from attnjax.config import DecodingConfig, TokenizerConfig
+from attnjax.config import TokenizerConfig
 from attnjax.data.parallel import ParallelCorpus
 from attnjax.data.tokenizers import TokenizerPair, train_tokenizers
 from attnjax.runs.drawing import attended_sentences, draw
@@ -23,7 +23,8 @@ class Run:
 
     def __init__(self, tokenizers: TokenizerPair) -> None:
         self.translator, self.variables = self, {}
-        self.tokenizers, self.config = tokenizers, DecodingConfig()
+        self.tokenizers = tokenizers
+        self.max_source_tokens = 1_024
         self.languages = ("de", "en")
 
     def encode_targets(self, texts):
@@ -137,7 +138,7 @@ def test_what_cannot_be_drawn_is_refused_in_a_sentence(
 
 
 def test_a_line_beyond_the_limit_is_drawn_as_far_as_it_was_read(run):
-    run.config = DecodingConfig(max_source_tokens=4)
+    run.max_source_tokens = 4
     kept = 3
     ids = run.encode_targets(["red"])
     cut = TokenAttention(weights(len(ids[0]), kept + 1), "target", "source")

@@ -15,6 +15,7 @@ NAMES = [str(file.relative_to(ROOT)) for file in FILES]
 every_file = pytest.mark.parametrize("file", FILES, ids=NAMES)
 
 LEVELS = {
+    "longest": -1,
     "types": 0,
     "ops": 1,
     "config": 1,

@@ -238,7 +238,7 @@ def test_the_one_before_a_damaged_step_takes_its_place(saved, caplog, lost):
         checkpoints.save(3, tree(33.0), {})
         assert value_of(checkpoints.restore(None, tree())[0]) == 33.0
     assert f"{lost} is missing" in caplog.text
-    assert "moved to 3.damaged" in caplog.text
+    assert "now called 3.damaged" in caplog.text
     assert (saved / "3.damaged").is_dir()
 
 

@@ -112,10 +112,14 @@ def test_exit_codes_are_those_of_a_shell(name, code):
 )
 def test_the_command_exits_with_them(monkeypatch, tmp_path, name, code):
     from attnjax import cli, experiment
+    from attnjax.cli import training
 
-    monkeypatch.setattr(cli.training, "prepare_devices", lambda: None)
-    result = types.SimpleNamespace(signal=name)
-    monkeypatch.setattr(experiment, "train", lambda described: result)
+    monkeypatch.setattr(training, "prepare_devices", lambda: None)
+    result = types.SimpleNamespace(
+        **{"signal": name, "stopped_early": False},
+        **{"step": 3, "best_step": None, "best_score": None},
+    )
+    monkeypatch.setattr(experiment, "train", lambda described, **_: result)
     config = str(Path(__file__).parents[2] / "configs" / "quickstart.py")
     found = cli.main(["train", "--config", config, "--workdir", str(tmp_path)])
     assert found == code
