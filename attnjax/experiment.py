@@ -321,7 +321,9 @@ class _Session:
             logger.warning(
                 "there is nothing to do: the run in %s has done %s updates, and "
                 "training.num_steps is %s; raise it to train on",
-                *(self._folder.path, f"{start.step:,}", f"{start.num_steps:,}"),
+                self._folder.path,
+                f"{start.step:,}",
+                f"{start.num_steps:,}",
             )
             return
         if self._history is None:
@@ -370,5 +372,9 @@ class _Session:
                 "the learning rate of update %d is %.4g by the schedule of this "
                 "session; by that of the session before it was to be %.4g, after %.4g "
                 "at update %d",
-                *(step + 1, found, expected, last, step),
+                step + 1,
+                found,
+                expected,
+                last,
+                step,
             )

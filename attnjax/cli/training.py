@@ -116,7 +116,9 @@ def tell_the_end(experiment: Experiment, result: TrainResult) -> None:
     else:
         logger.info(
             "best validation %s: %.2f at step %s, %s",
-            *(TranslationTask.score, result.best_score, f"{result.best_step:,}"),
+            TranslationTask.score,
+            result.best_score,
+            f"{result.best_step:,}",
             f"saved in {saved[result.best_step]}"
             if result.best_step in saved
             else "whose checkpoint is not there",
@@ -127,7 +129,8 @@ def tell_the_end(experiment: Experiment, result: TrainResult) -> None:
         script = "python eval.py" if Path(sys.argv[0]).name == "train.py" else None
         logger.info(
             "next: %s --workdir %s",
-            *(script or "attnjax evaluate", shlex.quote(str(folder.path))),
+            script or "attnjax evaluate",
+            shlex.quote(str(folder.path)),
         )
 
 

@@ -236,7 +236,9 @@ def shortened(config: DataConfig, longest: Longest) -> DataConfig:
     logger.info(
         "training pairs over %d tokens are left out: the model takes no more (%s), "
         "though data.bucket_lengths reaches to %d",
-        *(most, longest.setting, lengths[-1]),
+        most,
+        longest.setting,
+        lengths[-1],
     )
     kept = [length for length in lengths if length < most]
     return dataclasses.replace(config, bucket_lengths=(*kept, most))

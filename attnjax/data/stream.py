@@ -236,5 +236,8 @@ def _log_dropped(dropped: int, seen: int, largest: BatchShape) -> None:
     _LOG.info(
         "%s of %s training pairs read in this epoch (%.1f %%) are not trained on: a "
         "side is empty, or has more than %d tokens (the last of data.bucket_lengths)",
-        *(f"{dropped:,}", f"{seen:,}", 100 * dropped / seen, largest.source_length),
+        f"{dropped:,}",
+        f"{seen:,}",
+        100 * dropped / seen,
+        largest.source_length,
     )

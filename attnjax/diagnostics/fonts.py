@@ -57,7 +57,8 @@ def fonts_for(
         logger.warning(
             "no installed font shows %s; such characters are drawn as %s. A package "
             "such as fonts-noto-cjk may help; an SVG keeps them as text.",
-            *("".join(map(chr, sorted(squares)[:20])), PLACEHOLDER),
+            "".join(map(chr, sorted(squares)[:20])),
+            PLACEHOLDER,
         )
     replaced = dict.fromkeys(squares, PLACEHOLDER) | dict.fromkeys(unseen, "")
     return families, [text.translate(replaced) for text in drawn]

@@ -112,7 +112,9 @@ def _report(
         warn_once(note)
         scores["notes"].append(note)
     buckets = bleu_by_length(
-        *(corpus.source, translations.texts, corpus.target),
+        corpus.source,
+        translations.texts,
+        corpus.target,
         source_language=run.languages[0],
         target_language=language,
     )

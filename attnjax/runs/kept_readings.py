@@ -115,7 +115,9 @@ def reading_key(run: TrainedRun, pairs: Sequence[Any] | None) -> str:
     digest = hashlib.blake2b(digest_size=16)
     experiment = dataclasses.replace(run.experiment, workdir=Path("."))
     for fact in (
-        *(_VERSION, __version__, config_json.to_json(experiment)),
+        _VERSION,
+        __version__,
+        config_json.to_json(experiment),
         run.translator.tokenizers.fingerprint,
         run.translator.config.max_source_tokens,
         pairs,

@@ -188,7 +188,8 @@ def verified(folder: Path, *, name: str | None = None) -> Iterator[None]:
     if strays := _require_same_files(folder, recorded):
         logger.warning(
             "%s holds what was not saved with it, such as %s; that is left unread",
-            *(folder, strays[0]),
+            folder,
+            strays[0],
         )
     small = [file for file, (size, _) in recorded.items() if size <= _SMALL_BYTES]
     large = [file for file, (size, _) in recorded.items() if size > _SMALL_BYTES]
