@@ -205,6 +205,25 @@ def require_same(folder: RunFolder, experiment: Experiment, digest: str) -> None
         )
 
 
+def require_run(folder: RunFolder) -> None:
+    """Refuses a folder that nobody trained in, or whose config was lost.
+
+    Args:
+        folder: to be opened.
+
+    Raises:
+        ValueError: it has no ``config.json``.
+    """
+    if folder.config.is_file():
+        return
+    advice = (
+        f"train first: python train.py --config FILE --workdir {folder.path}"
+        if folder.is_free
+        else "it holds a run, so restore that file from a copy."
+    )
+    raise ValueError(f"{folder.path} is not a run folder (no config.json); {advice}")
+
+
 def write_config(folder: RunFolder, experiment: Experiment) -> None:
     """Writes ``config.json``, whole or not at all.
 

@@ -17,7 +17,7 @@ from attnjax.data.lines import read_lines
 from attnjax.data.parallel import ParallelCorpus
 from attnjax.evaluation.lines import lines_fingerprint
 from attnjax.json_files import read_json
-from attnjax.run_folder import RunFolder, read_config
+from attnjax.run_folder import RunFolder, read_config, require_run
 from attnjax.runs.opening import TrainedRun
 from attnjax.types import Variables
 
@@ -161,6 +161,7 @@ def read_evaluation(path: Path, split: str) -> Evaluation:
         folder, report_file = RunFolder(path.parent.parent), path
     else:
         return Evaluation(str(path), read_lines(path), {}, None)
+    require_run(folder)
     experiment = read_config(folder)
     lines = report_file.with_suffix(f".{experiment.data.target_language}")
     if not lines.is_file():

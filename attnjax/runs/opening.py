@@ -15,7 +15,12 @@ from attnjax.data.corpus import ParallelCorpus, load_corpora
 from attnjax.data.tokenizers import TokenizerPair, load_tokenizers
 from attnjax.experiment import build_model, build_optimizer, build_task
 from attnjax.models.ensemble import Ensemble, ensemble_variables
-from attnjax.run_folder import RunFolder, differing_identity, read_config
+from attnjax.run_folder import (
+    RunFolder,
+    differing_identity,
+    read_config,
+    require_run,
+)
 from attnjax.tasks.outputs import ForcedScore, Translations
 from attnjax.tasks.translator import Translator
 from attnjax.training import state as training_state
@@ -247,13 +252,7 @@ def open_untrained(
             field of ``search``.
     """
     folder = RunFolder(workdir)
-    if not folder.config.is_file():
-        advice = (
-            f"train first: python train.py --config FILE --workdir {workdir}"
-            if folder.is_free
-            else "it holds a run, so restore that file from a copy."
-        )
-        raise ValueError(f"{workdir} is not a run folder (no config.json); {advice}")
+    require_run(folder)
     experiment = read_config(folder)
     tokenizers = load_tokenizers(folder.tokenizer)
     translator = Translator(

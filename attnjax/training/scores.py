@@ -206,8 +206,8 @@ def _read(path: Path) -> dict[int, _Scored]:
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path} must hold a number for each step, got {shown(stored)}; restore it "
-            "from a copy, or delete it, and then only later validations rank."
+            f"{path} must hold a number for each step, and by step what they were "
+            f"measured on, got {shown(stored)}; restore it from a copy, or delete it."
         ) from error
 
 

@@ -5,7 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from attnjax.runs.evaluated import keep_other, weights_fingerprint
+from attnjax.runs.evaluated import (
+    keep_other,
+    read_evaluation,
+    weights_fingerprint,
+)
 
 REPORT = {
     "weights": "0123",
@@ -59,3 +63,13 @@ def test_weights_are_told_apart_by_values_names_and_types():
     assert weights_fingerprint({"params": {"a": values.copy()}}) == (
         weights_fingerprint(variants[0])
     )
+
+
+@pytest.mark.parametrize(
+    ("files", "advice"), [([], "train first"), (["metrics.jsonl"], "restore that file")]
+)
+def test_a_folder_without_a_config_is_no_evaluation(tmp_path, files, advice):
+    for name in files:
+        (tmp_path / name).write_text("{}\n")
+    with pytest.raises(ValueError, match=rf"is not a run folder .*{advice}"):
+        read_evaluation(tmp_path, "test")
