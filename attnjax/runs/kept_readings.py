@@ -14,13 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
-
 from attnjax import __version__, config_json
 from attnjax.evaluation.alignment import AlignmentScores
 from attnjax.evaluation.attention_readings import Reading
 from attnjax.json_files import read_bounded
+from attnjax.runs.evaluated import weights_fingerprint
 from attnjax.runs.opening import TrainedRun
 from attnjax.training.manifest import sealed, unsealed
 from attnjax.training.storage import replace_text
@@ -120,11 +118,8 @@ def reading_key(run: TrainedRun, pairs: Sequence[Any] | None) -> str:
         config_json.to_json(experiment),
         run.translator.tokenizers.fingerprint,
         run.translator.config.max_source_tokens,
+        weights_fingerprint(run.variables),
         pairs,
     ):
         digest.update(f"{fact!r}\n".encode("utf-8", "surrogatepass"))
-    for leaf in jax.tree.leaves(run.variables):
-        array = np.asarray(leaf)
-        digest.update(f"{array.dtype} {array.shape}\n".encode())
-        digest.update(array.tobytes())
     return digest.hexdigest()

@@ -17,8 +17,12 @@ ROOT = Path(__file__).parents[2]
 def test_commands_are_accepted_and_change_one_slot_only(slot, monkeypatch):
     seen: list[Experiment] = []
     done = SimpleNamespace(
-        **{"interrupted": False, "signal": None, "stopped_early": False},
-        **{"step": 0, "best_step": None, "best_score": None},
+        interrupted=False,
+        signal=None,
+        stopped_early=False,
+        step=0,
+        best_step=None,
+        best_score=None,
     )
     monkeypatch.setattr(experiment, "train", lambda e, **_: seen.append(e) or done)
     arguments = compare.Arguments(config=ROOT / "configs/quickstart.py", slot=slot)

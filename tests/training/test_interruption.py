@@ -116,8 +116,7 @@ def test_the_command_exits_with_them(monkeypatch, tmp_path, name, code):
 
     monkeypatch.setattr(training, "prepare_devices", lambda: None)
     result = types.SimpleNamespace(
-        **{"signal": name, "stopped_early": False},
-        **{"step": 3, "best_step": None, "best_score": None},
+        signal=name, stopped_early=False, step=3, best_step=None, best_score=None
     )
     monkeypatch.setattr(experiment, "train", lambda described, **_: result)
     config = str(Path(__file__).parents[2] / "configs" / "quickstart.py")
