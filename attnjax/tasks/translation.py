@@ -7,7 +7,6 @@ through its linen methods alone.
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from flax import linen as nn
 from attnjax.config.decoding import READ_BY, DecodingConfig
 from attnjax.data.batching import pair_batches
 from attnjax.evaluation.bleu import bleu_tokenizer, corpus_scores
+from attnjax.evaluation.lines import lines_fingerprint
 from attnjax.tasks.compiled import compiled
 from attnjax.tasks.translator import Translator
 from attnjax.training.losses import cross_entropy, token_losses
@@ -78,7 +78,7 @@ class TranslationTask:
     def measure(self) -> str:
         """Metric and tokenizer, the lines that are translated, and the search."""
         sources, references = self._validation.sources, self._validation.references
-        digest = hashlib.sha256("\n".join([*sources, *references]).encode())
+        digest = lines_fingerprint([*sources, *references])
         config = self.translator.config
         settings = {
             name: getattr(config, name)
@@ -89,7 +89,7 @@ class TranslationTask:
         changed = [f"{k} {v}" for k, v in settings.items() if v != getattr(usual, k)]
         tokenizer = bleu_tokenizer(self._validation.target_language)
         lines = f"{self.score} ({tokenizer}) of {len(sources):,} lines"
-        return ", ".join([lines, digest.hexdigest()[:8], *changed])
+        return ", ".join([lines, digest[:8], *changed])
 
     def init(self, rng: jax.Array) -> Variables:
         """Fresh variables of the model."""
