@@ -33,6 +33,12 @@ from attnjax.data.tokenizers import (
     train_tokenizers,
 )
 from attnjax.models.registry import make_model
+from attnjax.processes import (
+    first_process_first,
+    in_all_processes,
+    in_first_process,
+    lines_of_first_process,
+)
 from attnjax.run_folder import (
     RunFolder,
     changed_fields,
@@ -45,10 +51,11 @@ from attnjax.run_folder import (
     require_same,
     write_config,
 )
+from attnjax.storage.checkpoint_files import go_back
+from attnjax.storage.faults import written
 from attnjax.tasks.translation import TranslationTask, ValidationSet
 from attnjax.tasks.translator import Translator
 from attnjax.terminal import is_out_of_memory
-from attnjax.training.checkpoint_files import go_back
 from attnjax.training.footprint import Footprint, footprint, memory_advice
 from attnjax.training.history import History, differing_machine, latest_machine
 from attnjax.training.hooks import Hook, Record, RunStart
@@ -56,17 +63,10 @@ from attnjax.training.loop import TrainResult
 from attnjax.training.loop import train as run_loop
 from attnjax.training.observers import default_hooks
 from attnjax.training.optimizers import make_optimizer
-from attnjax.training.processes import (
-    first_process_first,
-    in_all_processes,
-    in_first_process,
-    lines_of_first_process,
-)
 from attnjax.training.schedules import learning_rate
 from attnjax.training.sharding import Layout
 from attnjax.training.state import abstract_state
 from attnjax.training.step import make_train_step
-from attnjax.training.storage import written
 from attnjax.types import Tokens
 from attnjax.unread_options import require_read
 

@@ -33,9 +33,10 @@ from typing import Any
 from attnjax import config_json
 from attnjax.config import Experiment
 from attnjax.json_files import read_bounded
-from attnjax.training.checkpoint_files import has_checkpoint
-from attnjax.training.run_lock import hold_run_folder
-from attnjax.training.storage import replace_text, written
+from attnjax.storage.checkpoint_files import has_checkpoint
+from attnjax.storage.faults import written
+from attnjax.storage.files import replace_text
+from attnjax.storage.run_lock import hold_run_folder
 from attnjax.unread_options import without_unread
 
 # What may differ when a run is continued: it changes neither the weights' shapes nor

@@ -70,6 +70,37 @@ def with_other_ids():
     return _module("other_ids").with_other_ids
 
 
+@pytest.fixture(scope="session")
+def linear_problem():
+    """The module ``tests/linear_problem.py``: a task and its batches."""
+    return _module("linear_problem")
+
+
+@pytest.fixture(scope="session")
+def linear_task(linear_problem):
+    return linear_problem.LinearTask
+
+
+@pytest.fixture(scope="session")
+def fake_batches(linear_problem):
+    return linear_problem.FakeBatches
+
+
+@pytest.fixture(scope="session")
+def batch_of(linear_problem):
+    return linear_problem.make_batch
+
+
+@pytest.fixture(scope="session")
+def adam():
+    """An optimiser for the linear problem."""
+    from attnjax.config import OptimizerConfig, ScheduleConfig
+    from attnjax.training.optimizers import make_optimizer
+
+    schedule = ScheduleConfig(kind="rsqrt", peak=0.1, warmup_steps=3)
+    return make_optimizer(OptimizerConfig(schedule=schedule), num_steps=100)
+
+
 def _module(name):
     """A module of this folder, which is not on the path."""
     path = Path(__file__).parent / f"{name}.py"

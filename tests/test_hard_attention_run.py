@@ -9,7 +9,7 @@ import numpy as np
 
 from attnjax.cli import main
 from attnjax.runs.opening import open_run
-from attnjax.training.checkpoints import Checkpoints
+from attnjax.storage.checkpoints import Checkpoints
 
 ROOT = Path(__file__).parents[1]
 HARD = [

@@ -12,8 +12,8 @@ import pytest
 
 from attnjax.cli import main
 from attnjax.runs.opening import open_run
-from attnjax.training.checkpoints import Checkpoints
-from attnjax.training.orbax_manager import load, open_manager
+from attnjax.storage.checkpoints import Checkpoints
+from attnjax.storage.orbax_manager import load, open_manager
 
 ROOT = Path(__file__).parents[1]
 TINY = [

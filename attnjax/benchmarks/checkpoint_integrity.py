@@ -30,10 +30,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 import tyro
 
+from attnjax.storage.checkpoints import Checkpoints
+from attnjax.storage.manifest import verified
+from attnjax.storage.orbax_manager import load, open_manager
 from attnjax.terminal import run_command
-from attnjax.training.checkpoints import Checkpoints
-from attnjax.training.manifest import verified
-from attnjax.training.orbax_manager import load, open_manager
 
 _WIDTH = 1024
 _LARGEST_ROWS = 32_768  # of one array: an embedding

@@ -34,10 +34,10 @@ from attnjax.benchmarks.numbered_words import numbered_words
 from attnjax.benchmarks.train_step import Sizes, make_model
 from attnjax.config import DecodingConfig
 from attnjax.data.layout import lay_out_pairs
+from attnjax.storage.checkpoints import Checkpoints
 from attnjax.tasks.translation import TranslationTask, ValidationSet
 from attnjax.tasks.translator import Translator
 from attnjax.terminal import run_command
-from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.state import TrainState, init_state
 from attnjax.training.step import make_train_step
 from attnjax.types import PairBatch

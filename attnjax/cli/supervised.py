@@ -52,7 +52,7 @@ def _part(seconds: int) -> None:
     jax = sys.modules.get("jax")
     if jax is None or not jax.distributed.is_initialized():
         return
-    from attnjax.training.processes import meet
+    from attnjax.processes import meet
 
     try:
         meet("the end", seconds)

@@ -19,9 +19,9 @@ from attnjax.cli.devices import prepare_devices
 from attnjax.cli.joining import joined
 from attnjax.cli.launch import DESCRIPTION, Launch
 from attnjax.config import Experiment
+from attnjax.storage.run_lock import require_free
 from attnjax.terminal import printable
 from attnjax.training.interruption import exit_code
-from attnjax.training.run_lock import require_free
 
 if TYPE_CHECKING:
     from attnjax.experiment import TrainResult

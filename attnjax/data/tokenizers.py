@@ -17,6 +17,7 @@ from attnjax.data.sentencepiece_tokenizer import (
 from attnjax.data.symbol_tokenizers import SymbolTokenizer, train_symbols
 from attnjax.data.vocabulary import Tokenizer, TokenizerPair, check_ids
 from attnjax.json_files import parse_json, read_bounded, read_json, shown
+from attnjax.storage.files import replace_text
 
 __all__ = [
     "Tokenizer",
@@ -76,13 +77,11 @@ def save_tokenizers(pair: TokenizerPair, folder: Path) -> None:
     for path, tokenizer in zip(_paths(folder, description), pair, strict=False):
         path.write_bytes(tokenizer.to_bytes())
     # Last and at once, so that a folder with a description is complete.
-    fresh = folder / f"{_DESCRIPTION}.new"
-    fresh.write_text(json.dumps(description) + "\n", encoding="utf-8")
-    fresh.replace(folder / _DESCRIPTION)
+    replace_text(folder / _DESCRIPTION, json.dumps(description) + "\n")
 
 
 def has_tokenizers(folder: Path) -> bool:
-    """Whether `save_tokenizers` wrote to its end, of which the description is."""
+    """Return whether the tokenizers were saved completely."""
     return (folder / _DESCRIPTION).exists()
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from attnjax.diagnostics.attention_map import AttentionMap
 from attnjax.diagnostics.learning_curve import COST, Series, learning_curves
+from attnjax.storage.files import replace_text
 
 _SCRIPTS = ("elements.js", "charts.js", "attention.js", "sections.js", "main.js")
 _THOUSANDTHS = 1000  # weights are kept to three digits
@@ -97,7 +98,7 @@ def write_run_page(path: Path, page: RunPage) -> None:
         ValueError: If weights are not between 0 and 1, or a sentence has none.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(run_page_html(page), encoding="utf-8", newline="\n")
+    replace_text(path, run_page_html(page))
 
 
 def run_page_html(page: RunPage) -> str:

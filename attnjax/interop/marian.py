@@ -19,7 +19,7 @@ from attnjax.interop.marian_config import read_marian_config
 from attnjax.interop.safetensors import read_safetensors
 from attnjax.models.transformer import Transformer
 from attnjax.ops.positions import sinusoids
-from attnjax.training.checkpoint_tree import differences
+from attnjax.storage.checkpoint_tree import differences
 from attnjax.types import Tokens, Variables
 
 # Ours on the left, the names in the file on the right; fused maps in our order.

@@ -8,9 +8,9 @@ from pathlib import Path
 from attnjax.experiment import build_task
 from attnjax.run_folder import identity_of
 from attnjax.runs.opening import abstract_state, differing_from, open_untrained
+from attnjax.storage.averages import require_new_name, save_average
+from attnjax.storage.checkpoints import Checkpoints
 from attnjax.training.averaging import average_variables, steps_to_average
-from attnjax.training.checkpoints import Checkpoints
-from attnjax.training.stored_averages import require_new_name, save_average
 from attnjax.types import Variables
 
 

@@ -28,10 +28,11 @@ from attnjax.runs.comparison import scores_of
 from attnjax.runs.drawing import AttendedSentence, attended_sentences, draw_sentence
 from attnjax.runs.evaluated import keep_other, provenance
 from attnjax.runs.opening import TrainedRun
+from attnjax.storage.faults import written
+from attnjax.storage.files import replace_text
 from attnjax.tasks.outputs import Translations
 from attnjax.tasks.translation import TranslationTask
 from attnjax.training.metrics_log import read_metrics
-from attnjax.training.storage import replace_text, written
 from attnjax.words import cut_note, word_cut, words_of
 
 logger = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from attnjax.evaluation.attention_readings import Reading
 from attnjax.json_files import read_bounded
 from attnjax.runs.evaluated import weights_fingerprint
 from attnjax.runs.opening import TrainedRun
-from attnjax.training.manifest import sealed, unsealed
-from attnjax.training.storage import replace_text
+from attnjax.storage.files import replace_text
+from attnjax.storage.manifest import sealed, unsealed
 
 _FILE = "readings.json"
 _VERSION = 1  # of the file, and of how a reading is chosen

@@ -21,12 +21,12 @@ from attnjax.run_folder import (
     read_config,
     require_run,
 )
+from attnjax.storage.averages import load_average
+from attnjax.storage.checkpoints import Checkpoints
 from attnjax.tasks.outputs import ForcedScore, Translations
 from attnjax.tasks.translator import Translator
 from attnjax.training import state as training_state
-from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.state import TrainState
-from attnjax.training.stored_averages import load_average
 from attnjax.types import Task, Variables
 
 if TYPE_CHECKING:

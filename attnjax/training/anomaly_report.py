@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from attnjax.storage.checkpoint_tree import leaves_by_name
+from attnjax.storage.files import replace_file
 from attnjax.training.anomalies import Verdict
-from attnjax.training.checkpoint_tree import leaves_by_name
 from attnjax.types import BatchIterator, PyTree
 
 logger = logging.getLogger(__name__)
@@ -127,10 +128,8 @@ class Anomaly(NamedTuple):
         path = folder / f"{name}.json"
         fields = {key: _for_json(value) for key, value in self._asdict().items()}
         text = json.dumps(fields, indent=2, ensure_ascii=False)
-        fresh = path.with_name(path.name + ".new")
         try:
-            fresh.write_text(text + "\n", encoding="utf-8", errors="replace")
-            fresh.replace(path)
+            replace_file(path, (text + "\n").encode(errors="replace"))
         except OSError as error:
             logger.warning("cannot write %s: %s", path, error)
             return None

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.training.checkpoint_tree import differences, listed
-from attnjax.training.checkpoints import Checkpoints
+from attnjax.storage.checkpoint_tree import differences, listed
+from attnjax.storage.checkpoints import Checkpoints
 from attnjax.types import PyTree, Variables
 
 

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from attnjax.training.storage import MOST_BYTES_WAITING, written
+from attnjax.storage.faults import MOST_BYTES_WAITING, written
 
 
 class BufferedLog:

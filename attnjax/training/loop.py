@@ -21,11 +21,11 @@ import numpy as np
 import optax
 
 from attnjax.config import TrainingConfig
+from attnjax.storage.checkpoint_tree import intact
+from attnjax.storage.checkpoints import Checkpoints
 from attnjax.training.agreement import StopVote, largest_over_processes
 from attnjax.training.anomalies import Guard, GuardState, pushed, take_verdict
 from attnjax.training.anomaly_report import DivergenceError
-from attnjax.training.checkpoint_tree import intact
-from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.hooks import TRAIN, VALIDATION, Hook, RunStart
 from attnjax.training.interruption import catch_interruption
 from attnjax.training.metrics import LEARNING_RATE, SKIPPED_STEPS, Window, to_floats

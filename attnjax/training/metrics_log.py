@@ -7,9 +7,9 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
+from attnjax.storage.files import replace_text
 from attnjax.training.buffered_log import BufferedLog
 from attnjax.training.hooks import TRAIN, Record, RunStart
-from attnjax.training.storage import replace_text
 
 METRICS_FILE = "metrics.jsonl"
 

@@ -73,12 +73,6 @@ class Progress:
         self.stale_evaluations, self.latest_score = 0, None
         return before
 
-    def known_scores(self) -> dict[int, float]:
-        """The scores that it remembers, by step."""
-        latest = self.evaluated_step, self.latest_score
-        known = latest, (self.best_step, self.best_score)
-        return {step: score for step, score in known if step and score is not None}
-
     def to_json(self) -> dict[str, Any]:
         """All fields as JSON values."""
         return dataclasses.asdict(self)

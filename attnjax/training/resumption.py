@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -60,24 +59,6 @@ class Resumption(NamedTuple):
             "window": None if self.window is None else self.window.to_json(),
             "guard": self.guard.to_json(),
         }
-
-
-def known_scores(extra: Any) -> tuple[str | None, dict[int, float]]:
-    """What a checkpoint tells of scores.
-
-    Args:
-        extra: the values saved beside the state; nothing is expected of them.
-
-    Returns:
-        What they were measured on, None if that was not kept, and the finite ones by
-        step.
-    """
-    try:
-        progress = Progress.from_json(extra["progress"])
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        return None, {}
-    scores = progress.known_scores()
-    return progress.measure, {s: v for s, v in scores.items() if math.isfinite(v)}
 
 
 def differing_data(batches: BatchIterator, extra: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from attnjax.benchmarks import checkpoint_integrity
 from attnjax.benchmarks.checkpoint_integrity import measure
-from attnjax.training import manifest
+from attnjax.storage import manifest
 
 _TWO_CPUS = hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) > 1
 

@@ -6,7 +6,7 @@ import pytest
 
 from attnjax.benchmarks import save_blocking
 from attnjax.benchmarks.train_step import Sizes
-from attnjax.training import commit
+from attnjax.storage import commit
 
 SIZES = Sizes(
     width=6,

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from attnjax.cli.noise import silence_libraries
-from attnjax.training import commit
-from attnjax.training.checkpoints import Checkpoints
-from attnjax.training.storage import StorageError
-from attnjax.training.stored_averages import load_average, save_average
+from attnjax.storage import commit
+from attnjax.storage.averages import load_average, save_average
+from attnjax.storage.checkpoints import Checkpoints
+from attnjax.storage.faults import StorageError
 
 SMALL, LARGE = 1_000, 300_000  # float32 values
 DISK_BYTES = 512 * 1024

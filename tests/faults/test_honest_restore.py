@@ -28,7 +28,7 @@ from attnjax.data.tokenizers import train_tokenizers
 from attnjax.run_folder import RunFolder, read_config
 from attnjax.runs.averaging import average
 from attnjax.runs.opening import open_run
-from attnjax.training.checkpoints import Checkpoints
+from attnjax.storage.checkpoints import Checkpoints
 
 GOLDEN = Path(__file__).parents[1] / "golden/checkpoint_v0.1"
 NUM_PAIRS = 97

@@ -10,7 +10,7 @@ import pytest
 
 from attnjax.cli import main
 from attnjax.runs.opening import open_run, open_untrained
-from attnjax.training.stored_averages import load_average
+from attnjax.storage.averages import load_average
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/checkpoint_v0.1"

@@ -32,8 +32,8 @@ from attnjax.data.pipeline import training_batches
 from attnjax.data.text_files import read_lines, read_text_files
 from attnjax.data.tokenizers import save_tokenizers, train_tokenizers
 from attnjax.experiment import RunFolder, build_model, build_task
+from attnjax.storage.checkpoints import Checkpoints
 from attnjax.tasks.translator import Translator
-from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.optimizers import make_optimizer
 from attnjax.training.state import init_state
 

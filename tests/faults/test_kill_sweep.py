@@ -22,11 +22,11 @@ from attnjax.data.corpus import load_corpora
 from attnjax.data.pipeline import training_batches
 from attnjax.data.tokenizers import load_tokenizers
 from attnjax.experiment import RunFolder, read_config
+from attnjax.storage.checkpoints import Checkpoints
+from attnjax.storage.manifest import verified
+from attnjax.storage.orbax_manager import load, open_manager
 from attnjax.training.anomaly_report import fingerprint
-from attnjax.training.checkpoints import Checkpoints
-from attnjax.training.manifest import verified
 from attnjax.training.metrics_log import read_metrics
-from attnjax.training.orbax_manager import load, open_manager
 
 ROOT = Path(__file__).parents[2]
 DYING = Path(__file__).with_name("dying.py")
@@ -331,7 +331,7 @@ from pathlib import Path
 import numpy as np
 sys.path.insert(0, {tests!r})
 from dying import die, path_of
-from attnjax.training.checkpoints import Checkpoints
+from attnjax.storage.checkpoints import Checkpoints
 
 folder, keep = Path(sys.argv[1]), int(sys.argv[2])
 found = []

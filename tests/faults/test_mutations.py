@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.training.checkpoints import Checkpoints
-from attnjax.training.manifest import DamagedCheckpointError
-from attnjax.training.stored_averages import load_average, save_average
+from attnjax.storage.averages import load_average, save_average
+from attnjax.storage.checkpoints import Checkpoints
+from attnjax.storage.manifest import DamagedCheckpointError
 
 NUM_SWEPT, NUM_QUICK = 200, 20
 KINDS = ("flip", "flip", "flip", "cut", "delete", "grow", "zero")
@@ -145,7 +145,7 @@ def test_the_sweep_meets_every_kind_and_every_file(run):
 def test_the_sweep_would_see_a_restored_one(run, tmp_path, monkeypatch):
     """Without the manifest, some damage is restored in silence."""
     monkeypatch.setattr(
-        "attnjax.training.checkpoints.verified_for_all",
+        "attnjax.storage.checkpoints.verified_for_all",
         lambda *_, **__: contextlib.nullcontext(),
     )
     wrong = sweep(run, tmp_path, "checkpoints", restored_or_not, range(NUM_QUICK))

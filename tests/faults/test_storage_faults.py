@@ -15,7 +15,7 @@ from attnjax import experiment
 from attnjax.config import TextFilesSource, TokenizerConfig
 from attnjax.data.tokenizers import has_tokenizers
 from attnjax.run_folder import RunFolder, read_config, write_config
-from attnjax.training.storage import StorageError
+from attnjax.storage.faults import StorageError
 
 GOLDEN = Path(__file__).parents[1] / "golden/checkpoint_v0.1"
 SCRIPT = Path(__file__).with_name("storage_scenarios.py")

@@ -16,8 +16,8 @@ number, port, folder, job = int(sys.argv[1]), *sys.argv[2:]
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"127.0.0.1:{port}", 2, number)
 from jax.sharding import NamedSharding, PartitionSpec
-from attnjax.training.checkpoints import Checkpoints
-from attnjax.training.manifest import DamagedCheckpointError
+from attnjax.storage.checkpoints import Checkpoints
+from attnjax.storage.manifest import DamagedCheckpointError
 logging.getLogger("absl").setLevel(logging.CRITICAL)
 mesh = jax.make_mesh((2,), ("all",), axis_types=(jax.sharding.AxisType.Auto,))
 split = NamedSharding(mesh, PartitionSpec("all"))

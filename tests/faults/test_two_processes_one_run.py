@@ -16,7 +16,7 @@ import pytest
 
 from attnjax.cli import main
 from attnjax.runs.opening import open_run
-from attnjax.training.run_lock import hold_run_folder
+from attnjax.storage.run_lock import hold_run_folder
 
 ROOT = Path(__file__).parents[2]
 STEPS = 20

@@ -17,9 +17,11 @@ every_file = pytest.mark.parametrize("file", FILES, ids=NAMES)
 LEVELS = {
     "longest": -1,
     "types": 0,
+    "json_files": 0,
+    "processes": 0,
+    "storage": 1,
     "ops": 1,
     "config": 1,
-    "json_files": 1,
     "partitioning": 1,
     "words": 1,
     "terminal": 1,

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 import pytest
 
+from attnjax.storage.checkpoints import Checkpoints
 from attnjax.training import agreement
 from attnjax.training.agreement import StopVote, largest_over, largest_over_processes
-from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.interruption import Interruption, catch_interruption
 
 
@@ -121,12 +121,12 @@ def test_the_reduction_takes_the_largest(monkeypatch):
 PROCESS = f"""
 import os, signal, sys
 number, port, workdir = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-sys.path[:0] = [{str(Path(__file__).parent)!r}]
+sys.path[:0] = [{str(Path(__file__).parents[1])!r}]
 import jax
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"127.0.0.1:{{port}}", 2, number)
 from pathlib import Path
-from conftest import FakeBatches, LinearTask
+from linear_problem import FakeBatches, LinearTask
 from attnjax.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from attnjax.training import loop, optimizers
 from attnjax.training.interruption import exit_code

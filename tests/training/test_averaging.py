@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attnjax.storage.checkpoints import Checkpoints
 from attnjax.training.averaging import (
     average_trees,
     average_variables,
     steps_to_average,
 )
-from attnjax.training.checkpoints import Checkpoints
 
 
 def random_bits(dtype):

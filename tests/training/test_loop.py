@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from attnjax.config import TrainingConfig
+from attnjax.storage.checkpoints import Checkpoints
 from attnjax.training import loop
 from attnjax.training.anomaly_report import fingerprint
-from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.loop import DivergenceError, train
 from attnjax.training.metrics_log import MetricsLog, read_metrics
 from attnjax.training.sharding import jit_train_step
@@ -191,7 +191,7 @@ def test_a_log_line_is_the_mean_since_the_line_before(
 
 
 def _rows():
-    """Real rows of the fake batches 0, 1, ..., by the rule of the conftest."""
+    """Real rows of the fake batches 0, 1, ..., by the rule of `linear_problem`."""
     rows = []
     for seed in range(11):
         generator = np.random.default_rng(seed)
@@ -230,11 +230,11 @@ def test_a_killed_process(tmp_path, session, unbroken):
     script = f"""
 import os, signal, sys
 from pathlib import Path
-sys.path[:0] = [{str(Path(__file__).parent)!r}]
-from conftest import FakeBatches, LinearTask
+sys.path[:0] = [{str(Path(__file__).parents[1])!r}]
+from linear_problem import FakeBatches, LinearTask
 from attnjax.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from attnjax.training import loop, optimizers
-from attnjax.training.checkpoints import Checkpoints
+from attnjax.storage.checkpoints import Checkpoints
 from attnjax.training.metrics_log import MetricsLog
 
 save = Checkpoints.save

@@ -23,9 +23,9 @@ from attnjax.data.parallel import ParallelCorpus
 from attnjax.data.tokenizers import train_tokenizers
 from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.models.transformer import Transformer
+from attnjax.storage.checkpoints import Checkpoints
 from attnjax.tasks.translation import TranslationTask, ValidationSet
 from attnjax.tasks.translator import Translator
-from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.metrics import to_floats
 from attnjax.training.optimizers import make_optimizer
 from attnjax.training.sharding import Layout, jit_train_step

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from attnjax.storage.faults import StorageError
 from attnjax.training.hooks import RunStart, scalars
 from attnjax.training.metrics_log import MetricsLog, read_metrics
-from attnjax.training.storage import StorageError
 
 TIMING = {"seconds": 1.5}
 

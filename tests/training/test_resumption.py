@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from attnjax.config import TrainingConfig
+from attnjax.storage.checkpoints import Checkpoints
+from attnjax.storage.manifest import DamagedCheckpointError
 from attnjax.training.anomalies import Guard
-from attnjax.training.checkpoints import Checkpoints
 from attnjax.training.loop import train
-from attnjax.training.manifest import DamagedCheckpointError
 from attnjax.training.progress import Progress
 from attnjax.training.resumption import Resumption
 

@@ -8,8 +8,8 @@ import pytest
 from tensorboardX.proto import event_pb2
 from tensorboardX.record_writer import masked_crc32c
 
+from attnjax.storage.faults import StorageError
 from attnjax.training.hooks import RunStart
-from attnjax.training.storage import StorageError
 from attnjax.training.tensorboard import TensorBoard
 
 RECORD = {"event": "train", "step": 3, "loss": 2.5, "timing": {"seconds": 0.5}}

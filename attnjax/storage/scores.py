@@ -17,15 +17,16 @@ from typing import Any, NamedTuple
 import jax
 
 from attnjax.json_files import parse_json, read_bounded, shown
-from attnjax.training.checkpoint_files import step_folders, stored_values
-from attnjax.training.manifest import sealed, unsealed
-from attnjax.training.resumption import known_scores
-from attnjax.training.storage import replace_text
+from attnjax.storage.checkpoint_files import step_folders, stored_values
+from attnjax.storage.files import replace_text
+from attnjax.storage.manifest import sealed, unsealed
 
 logger = logging.getLogger(__name__)
 
 _FILE = "scores.json"
 _MOST_BYTES = 1 << 20
+_STEPS = "evaluated_step", "best_step"  # of what a checkpoint remembers, and
+_SCORES = "latest_score", "best_score"  # the scores at them
 
 
 class _Scored(NamedTuple):
@@ -182,11 +183,31 @@ class Scores:
 
 def _recorded(folder: Path) -> dict[int, _Scored]:
     """What the checkpoints say, the newest last."""
-    found = {}
+    found: dict[int, _Scored] = {}
     for step_folder in step_folders(folder):
-        measure, scores = known_scores(stored_values(step_folder))
-        found.update({step: _Scored(score, measure) for step, score in scores.items()})
+        found |= _told(stored_values(step_folder))
     return found
+
+
+def _told(values: Any) -> dict[int, _Scored]:
+    """The latest and the best score that a checkpoint tells of, by step.
+
+    Args:
+        values: saved beside the state; nothing is expected of them.
+
+    Returns:
+        The finite ones, empty where there are none.
+    """
+    try:
+        progress = values["progress"]
+        known = {
+            int(progress[step]): _Scored(_score(score), progress.get("measure"))
+            for step, score in zip(_STEPS, map(progress.get, _SCORES), strict=True)
+            if score is not None
+        }
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return {}
+    return known
 
 
 def _read(path: Path) -> dict[int, _Scored]:

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from attnjax.training.scores import Scores
+from attnjax.storage.scores import Scores
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import orbax.checkpoint as ocp
 import pytest
 
 from attnjax.config import OptimizerConfig
-from attnjax.training import commit
-from attnjax.training.checkpoints import Checkpoints
-from attnjax.training.manifest import DamagedCheckpointError
+from attnjax.storage import commit
+from attnjax.storage.checkpoints import Checkpoints
+from attnjax.storage.manifest import DamagedCheckpointError
 from attnjax.training.optimizers import make_optimizer
 from attnjax.training.sharding import Layout
 from attnjax.training.state import TrainState, init_state

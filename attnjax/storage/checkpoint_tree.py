@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attnjax.training.manifest import DamagedCheckpointError
+from attnjax.storage.manifest import DamagedCheckpointError
 from attnjax.types import PyTree
 
 _LISTED_DIFFERENCES = 20  # of each kind

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attnjax.storage.averages import average_names, load_average, save_average
+from attnjax.storage.checkpoints import Checkpoints
+from attnjax.storage.manifest import DamagedCheckpointError
 from attnjax.training.averaging import average_variables, steps_to_average
-from attnjax.training.checkpoints import Checkpoints
-from attnjax.training.manifest import DamagedCheckpointError
 from attnjax.training.sharding import Layout
-from attnjax.training.stored_averages import average_names, load_average, save_average
 
 
 def variables(value=1.0, width=5, dtype=np.float32):
@@ -183,7 +183,7 @@ import os, signal
 from pathlib import Path
 import numpy as np
 import orbax.checkpoint as ocp
-from attnjax.training.stored_averages import save_average
+from attnjax.storage.averages import save_average
 
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orbax.checkpoint as ocp
 
-from attnjax.training.manifest import write_manifest
+from attnjax.storage.manifest import write_manifest
 
 TEMPORARY = ocp.path.atomicity.TMP_DIR_SUFFIX
 """In the name of a checkpoint's folder until it is complete."""

@@ -7,10 +7,10 @@ import chex
 import pytest
 
 from attnjax.config import TrainingConfig
-from attnjax.training.checkpoints import Checkpoints
+from attnjax.storage.checkpoints import Checkpoints
+from attnjax.storage.faults import StorageError
+from attnjax.storage.manifest import DamagedCheckpointError
 from attnjax.training.loop import train
-from attnjax.training.manifest import DamagedCheckpointError
-from attnjax.training.storage import StorageError
 
 SETTINGS = {
     "num_steps": 8,
@@ -107,11 +107,11 @@ def test_a_save_that_failed_is_tried_again_at_the_end(run, disk, tmp_path):
                 disk.put_back()
 
     repair = Repair(logging.ERROR)
-    logging.getLogger("attnjax.training.checkpoints").addHandler(repair)
+    logging.getLogger("attnjax.storage.checkpoints").addHandler(repair)
     try:
         result = run(After(7, disk.take), on_save_failure="continue")
     finally:
-        logging.getLogger("attnjax.training.checkpoints").removeHandler(repair)
+        logging.getLogger("attnjax.storage.checkpoints").removeHandler(repair)
     assert result.step == 8
     assert ["score" in each for each in told] == [True, False]
     with Checkpoints(tmp_path / "run/checkpoints", None) as checkpoints:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnjax.training import manifest
-from attnjax.training.manifest import (
+from attnjax.storage import manifest
+from attnjax.storage.manifest import (
     ANNOUNCEMENT,
     DamagedCheckpointError,
     sealed,

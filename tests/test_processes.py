@@ -3,8 +3,8 @@
 import jax
 import pytest
 
-from attnjax.training import processes
-from attnjax.training.processes import (
+from attnjax import processes
+from attnjax.processes import (
     first_process_first,
     in_all_processes,
     in_first_process,
@@ -112,11 +112,11 @@ def test_lines_of_the_first_are_told_to_the_others(one_of_two, monkeypatch):
     sent = []
     one_of_two(0)
     monkeypatch.setattr(
-        *(processes, "_from_the_first"), lambda text: sent.append(text) or text[:1000]
+        *(processes, "text_of_first_process"), lambda text: sent.append(text) or text[:1000]
     )
     assert lines_of_first_process(lambda: long) == long  # as long as they are
-    monkeypatch.setattr(processes, "_from_the_first", lambda text: sent[0][:1000])
+    monkeypatch.setattr(processes, "text_of_first_process", lambda text: sent[0][:1000])
     one_of_two(1)
     assert lines_of_first_process(lambda: 1 / 0) == [long[0], "x" * 987]
-    monkeypatch.setattr(processes, "_from_the_first", lambda text: "")
+    monkeypatch.setattr(processes, "text_of_first_process", lambda text: "")
     assert lines_of_first_process(lambda: 1 / 0) == []

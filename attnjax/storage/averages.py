@@ -15,12 +15,11 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from attnjax.training.checkpoint_files import remove_half_written, require_plain_json
-from attnjax.training.checkpoint_tree import abstract_leaf, readable, require_fit
-from attnjax.training.commit import TEMPORARY, ManifestedPath
-from attnjax.training.manifest import ANNOUNCEMENT, MANIFEST
-from attnjax.training.processes import verified_for_all
-from attnjax.training.storage import size_bytes, storage_error
+from attnjax.storage.checkpoint_files import remove_half_written, require_plain_json
+from attnjax.storage.checkpoint_tree import abstract_leaf, readable, require_fit
+from attnjax.storage.commit import TEMPORARY, ManifestedPath
+from attnjax.storage.faults import size_bytes, storage_error
+from attnjax.storage.manifest import ANNOUNCEMENT, MANIFEST, verified_for_all
 from attnjax.types import Variables
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

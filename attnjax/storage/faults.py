@@ -96,26 +96,6 @@ def written(
         logger.error("%s Training continues without it.", failure)
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Replaces a file so that it is never half of anything, whatever fails or ends.
-
-    Args:
-        path: of the file, which need not exist.
-        text: the new content, stored as UTF-8.
-
-    Raises:
-        OSError: if the storage fails; the file is then as it was.
-    """
-    fresh = path.with_name(path.name + ".new")
-    try:
-        fresh.write_text(text, encoding="utf-8", newline="")
-        fresh.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
-        raise
-
-
 def require_folder(path: Path) -> None:
     """Refuses to make a folder anew that has gone.
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from attnjax.training import commit
-from attnjax.training.commit import TEMPORARY, ManifestedPath
-from attnjax.training.manifest import verified
+from attnjax.storage import commit
+from attnjax.storage.commit import TEMPORARY, ManifestedPath
+from attnjax.storage.manifest import verified
 
 
 class LateStore:

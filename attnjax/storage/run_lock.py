@@ -44,6 +44,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from attnjax.storage.files import replace_file
+
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = "lock.json"
@@ -243,9 +245,7 @@ def _refusal(path: Path, holder: Holder | None, *, by_age: bool) -> str:
 
 def _write_and_look_again(path: Path) -> None:
     mine = _myself_as_json()
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_bytes(mine)
-    fresh.replace(path)
+    replace_file(path, mine, fresh=str(os.getpid()))
     time.sleep(_RACE_SECONDS)
     if (found := _read_bytes(path)) != mine:
         raise ValueError(_refusal(path, _parse(found), by_age=True))

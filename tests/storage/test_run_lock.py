@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from attnjax.training import run_lock
-from attnjax.training.run_lock import LOCK_FILE, hold_run_folder, require_free
+from attnjax.storage import run_lock
+from attnjax.storage.run_lock import LOCK_FILE, hold_run_folder, require_free
 
 ROOT = Path(__file__).parents[2]
 HOLDER = f"""
@@ -24,7 +24,7 @@ import logging, os, sys, time
 sys.path.insert(0, {str(ROOT)!r})
 logging.basicConfig(format="%(message)s")
 from pathlib import Path
-from attnjax.training.run_lock import hold_run_folder, require_free
+from attnjax.storage.run_lock import hold_run_folder, require_free
 folder = Path(sys.argv[1])
 begin = time.monotonic()
 try:

@@ -6,18 +6,14 @@ sentence and none waits for it in its next collective.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import TypeVar
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
-
-from attnjax.training.manifest import DamagedCheckpointError, verified
 
 T = TypeVar("T")
 
@@ -87,7 +83,7 @@ def lines_of_first_process(work: Callable[[], list[str]]) -> list[str]:
     in_first_process(lambda: lines.extend(work()))
     if jax.process_count() == 1:
         return lines
-    told = _from_the_first("\n".join(lines))
+    told = text_of_first_process("\n".join(lines))
     return lines or told.splitlines()
 
 
@@ -138,41 +134,15 @@ def wait_for_all(name: str) -> None:
         multihost_utils.sync_global_devices(name)
 
 
-@contextlib.contextmanager
-def verified_for_all(folder: Path, *, name: str | None = None) -> Iterator[None]:
-    """`attnjax.training.manifest.verified`; of several processes the first verifies.
-
-    It does so before the body: if it found damage while reading, the others would wait
-    for it to read on.
+def text_of_first_process(message: str) -> str:
+    """Tells all processes what the first one has to say.
 
     Args:
-        folder: of the checkpoint.
-        name: that it was saved under; None accepts any.
+        message: of this process.
 
-    Yields:
-        Nothing.
-
-    Raises:
-        DamagedCheckpointError: in every process, if it is damaged.
+    Returns:
+        That of the first process, cut where it grows long.
     """
-    if jax.process_count() == 1:
-        with verified(folder, name=name):
-            yield
-        return
-    message = ""
-    if jax.process_index() == 0:
-        try:
-            with verified(folder, name=name):
-                pass
-        except DamagedCheckpointError as damage:
-            message = str(damage)
-    if message := _from_the_first(message):
-        raise DamagedCheckpointError(message)
-    yield
-
-
-def _from_the_first(message: str) -> str:
-    """The first process's text, cut at `_MESSAGE_BYTES`."""
     return _decoded(multihost_utils.broadcast_one_to_all(_encoded(message)))
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from attnjax.config import TrainingConfig
-from attnjax.training import commit
-from attnjax.training.checkpoints import Checkpoints
+from attnjax.storage import commit
+from attnjax.storage.checkpoints import Checkpoints
 from attnjax.training.loop import train
 
 SETTINGS = {

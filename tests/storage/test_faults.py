@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from attnjax.training.storage import (
+from attnjax.storage.faults import (
     StorageError,
     free_bytes,
-    replace_text,
     require_folder,
     size_bytes,
     storage_error,
     written,
 )
+from attnjax.storage.files import replace_text
 
 TENSORSTORE = (
     'RESOURCE_EXHAUSTED: Error writing "a/0" in OCDBT database at local file "/x/2": '

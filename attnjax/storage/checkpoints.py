@@ -17,24 +17,28 @@ from typing import Any, Literal, NamedTuple
 import jax
 import orbax.checkpoint as ocp
 
-from attnjax.training.checkpoint_files import (
+from attnjax.processes import wait_for_all
+from attnjax.storage.checkpoint_files import (
     clear_incomplete,
     has_all_parts,
     remove_half_written,
     set_aside,
 )
-from attnjax.training.checkpoint_tree import present_parts, small_on_host
-from attnjax.training.manifest import ANNOUNCEMENT, DamagedCheckpointError
-from attnjax.training.orbax_manager import Differing, load, open_manager
-from attnjax.training.processes import verified_for_all, wait_for_all
-from attnjax.training.scores import Scores
-from attnjax.training.storage import (
+from attnjax.storage.checkpoint_tree import present_parts, small_on_host
+from attnjax.storage.faults import (
     StorageError,
     require_folder,
     size_bytes,
     storage_error,
     written,
 )
+from attnjax.storage.manifest import (
+    ANNOUNCEMENT,
+    DamagedCheckpointError,
+    verified_for_all,
+)
+from attnjax.storage.orbax_manager import Differing, load, open_manager
+from attnjax.storage.scores import Scores
 from attnjax.types import PyTree
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from attnjax.training.checkpoint_files import require_plain_json
-from attnjax.training.checkpoint_tree import (
+from attnjax.storage.checkpoint_files import require_plain_json
+from attnjax.storage.checkpoint_tree import (
     abstract_leaf,
     intact,
     present_parts,
@@ -19,7 +19,7 @@ from attnjax.training.checkpoint_tree import (
     with_parts,
     without_place,
 )
-from attnjax.training.commit import ManifestedPath
+from attnjax.storage.commit import ManifestedPath
 from attnjax.types import PyTree
 
 Differing = Callable[[Mapping[str, Any]], list[str]]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attnjax.json_files import parse_json, read_json
-from attnjax.training.commit import TEMPORARY
-from attnjax.training.manifest import MANIFEST, has_its_files, verified_bytes
+from attnjax.storage.commit import TEMPORARY
+from attnjax.storage.manifest import MANIFEST, has_its_files, verified_bytes
 
 logger = logging.getLogger(__name__)
 

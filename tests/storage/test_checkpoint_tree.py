@@ -7,14 +7,14 @@ import optax
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from attnjax.training.checkpoint_tree import (
+from attnjax.storage.checkpoint_tree import (
     Leaf,
     differences,
     leaves_by_name,
     require_fit,
     small_on_host,
 )
-from attnjax.training.checkpoints import Checkpoints
+from attnjax.storage.checkpoints import Checkpoints
 from attnjax.training.state import init_state
 
 

@@ -20,7 +20,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
 from attnjax.json_files import parse_json, read_bounded, read_json, shown
+from attnjax.processes import text_of_first_process
 
 logger = logging.getLogger(__name__)
 
@@ -205,6 +208,39 @@ def verified(folder: Path, *, name: str | None = None) -> Iterator[None]:
         _require_digests(folder, recorded, started)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def verified_for_all(folder: Path, *, name: str | None = None) -> Iterator[None]:
+    """Verifies a checkpoint as `verified` does, in the first process of several.
+
+    It does so before the body: if it found damage while reading, the others would wait
+    for it to read on.
+
+    Args:
+        folder: of the checkpoint.
+        name: that it was saved under; None accepts any.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        DamagedCheckpointError: in every process, if it is damaged.
+    """
+    if jax.process_count() == 1:
+        with verified(folder, name=name):
+            yield
+        return
+    message = ""
+    if jax.process_index() == 0:
+        try:
+            with verified(folder, name=name):
+                pass
+        except DamagedCheckpointError as damage:
+            message = str(damage)
+    if message := text_of_first_process(message):
+        raise DamagedCheckpointError(message)
+    yield
 
 
 def _start(
