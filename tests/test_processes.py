@@ -112,7 +112,9 @@ def test_lines_of_the_first_are_told_to_the_others(one_of_two, monkeypatch):
     sent = []
     one_of_two(0)
     monkeypatch.setattr(
-        *(processes, "text_of_first_process"), lambda text: sent.append(text) or text[:1000]
+        processes,
+        "text_of_first_process",
+        lambda text: sent.append(text) or text[:1000],
     )
     assert lines_of_first_process(lambda: long) == long  # as long as they are
     monkeypatch.setattr(processes, "text_of_first_process", lambda text: sent[0][:1000])
