@@ -22,12 +22,24 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from attnjax.longest import Longest as Longest
-
 Array = jax.Array | np.ndarray
 PyTree = Any
 Variables = Mapping[str, PyTree]  # linen collections: {"params": ..., ...}
 Alignment = frozenset[tuple[int, int]]  # (source word, target word), both from 0
+
+
+class Longest(NamedTuple):
+    """The longest sentences that a model can take, in tokens with ``</s>``.
+
+    Attributes:
+        source: tokens of a source.
+        target: tokens of a target.
+        setting: the config's field that ends them, for a message.
+    """
+
+    source: int = 1 << 30
+    target: int = 1 << 30
+    setting: str = ""
 
 
 class Attended(NamedTuple):

@@ -1,7 +1,7 @@
 """Options that nobody reads: of another kind of schedule, mechanism, search and so on.
 
 A config knows only values, so an option is *set* if it differs from its default. What
-only some kinds read is said by the fields (`attnjax.config.checks.ReadWith`), and of
+only some kinds read is said by the fields (`attnjax.fields.ReadWith`), and of
 attention mechanisms by the catalog.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar, cast
 
 from attnjax.config import MechanismConfig
-from attnjax.config.checks import unmet
+from attnjax.fields import unmet
 from attnjax.ops.catalog import CATALOG, entry
 
 T = TypeVar("T")

@@ -29,8 +29,8 @@ from attnjax.config import (
     TrainingConfig,
     TransformerConfig,
 )
-from attnjax.config.checks import Within, annotated
 from attnjax.config.decoding import READ_BY
+from attnjax.fields import Within, annotated
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))

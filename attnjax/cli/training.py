@@ -71,7 +71,9 @@ def train(
         args=overrides,
     )
     if not dry_run and launch is None:
-        require_free(experiment.workdir)  # so soon because loading JAX takes seconds
+        require_free(
+            experiment.workdir
+        )  # so soon because loading the trainer takes seconds
     prepare_devices()
     experiment = _settled(experiment, default, config)
     with joined(launch):

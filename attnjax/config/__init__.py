@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from attnjax.config.checks import Section, Seed, require
 from attnjax.config.data import (
     CLDRSource,
     DataConfig,
@@ -32,6 +31,7 @@ from attnjax.config.model import (
 )
 from attnjax.config.parallel import ParallelConfig
 from attnjax.config.training import OptimizerConfig, ScheduleConfig, TrainingConfig
+from attnjax.fields import Section, Seed, require
 
 __all__ = [
     "AnyModelConfig",

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Literal
 
-from attnjax.config.checks import (
+from attnjax.fields import (
     BatchTokens,
     Count,
     ReadWith,

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
-from attnjax.config.checks import (
+from attnjax.fields import (
     BatchTokens,
     Count,
     CountOrZero,

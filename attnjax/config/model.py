@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Literal
 
-from attnjax.config.checks import (
+from attnjax.fields import (
     CountOrZero,
     Fraction,
     NotNegative,
@@ -15,7 +15,7 @@ from attnjax.config.checks import (
     Within,
     require,
 )
-from attnjax.longest import Longest
+from attnjax.types import Longest
 
 ScorerName = Literal["dot", "scaled_dot", "general", "additive", "concat", "location"]
 AttentionName = Literal["none", ScorerName]

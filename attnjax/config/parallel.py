@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated
 
-from attnjax.config.checks import Section, Within, require
+from attnjax.fields import Section, Within, require
 
 Devices = Annotated[int, Within(least=-1, most=1 << 20)]
 

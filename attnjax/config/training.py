@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Literal
 
-from attnjax.config.checks import (
+from attnjax.config.parallel import ParallelConfig
+from attnjax.fields import (
     SET,
     Count,
     CountOrZero,
@@ -17,7 +18,6 @@ from attnjax.config.checks import (
     Seed,
     Within,
 )
-from attnjax.config.parallel import ParallelConfig
 
 _ADAM = ReadWith({"kind": ("adam", "adamw")})
 _DECAYING = ReadWith({"kind": ("adamw",)})

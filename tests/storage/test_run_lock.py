@@ -387,12 +387,12 @@ def test_a_second_training_is_refused_before_anything_is_written(tmp_path, caplo
         assert os.listdir(tmp_path) == [LOCK_FILE]
 
 
-def test_a_second_command_is_refused_before_jax_is_loaded(tmp_path):
+def test_a_second_command_is_refused_before_the_trainer_is_loaded(tmp_path):
     script = """
 import sys
 from attnjax.cli import main
 code = main(["train", "--config", sys.argv[1], "--workdir", sys.argv[2]])
-print(code, "jax" in sys.modules)
+print(code, "attnjax.experiment" in sys.modules)
 """
     config = str(ROOT / "configs" / "quickstart.py")
     with hold_run_folder(tmp_path):
