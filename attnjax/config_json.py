@@ -7,7 +7,6 @@ field with several possible classes (data source, model) is read without guessin
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import types
 import typing
@@ -15,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from attnjax.config import Experiment
+from attnjax.fields import Kinds, annotated, nearest
 from attnjax.json_files import parse_json, shown
 
+# What runs wrote before each kind had a class of its own.
+_ONE_CLASS_FOR_ALL = ("MechanismConfig", "SelectionConfig")
 _LARGEST_NUMBER = 1 << 128  # beyond float32; NaN is not less, nor is infinity
 
 
@@ -77,6 +79,12 @@ def decode_section(value: Any, name: str) -> Any:
 def _decode(value: Any, expected: Any, where: str) -> Any:
     """Reads ``value`` as the type ``expected``; ``where`` names the field."""
     origin = typing.get_origin(expected)
+    if origin is typing.Annotated:
+        expected, *said = typing.get_args(expected)
+        for kinds in said:
+            if isinstance(kinds, Kinds):
+                value = _migrated(value, kinds)
+        return _decode(value, expected, where)
     if origin in (typing.Union, types.UnionType):
         return _decode_union(value, typing.get_args(expected), where)
     if origin is typing.Literal:
@@ -109,6 +117,10 @@ def _decode_union(value: Any, choices: tuple[Any, ...], where: str) -> Any:
     if value is None and type(None) in choices:
         return None
     choices = tuple(choice for choice in choices if choice is not type(None))
+    tuples = [each for each in choices if typing.get_origin(each) is tuple]
+    if tuples and isinstance(value, list):
+        return _decode(value, tuples[0], where)
+    choices = tuple(choice for choice in choices if choice not in tuples)
     if len(choices) == 1:
         return _decode(value, choices[0], where)
     names = {choice.__name__: choice for choice in choices}
@@ -121,12 +133,12 @@ def _decode_union(value: Any, choices: tuple[Any, ...], where: str) -> Any:
 def _decode_dataclass(value: Any, expected: Any, where: str) -> Any:
     if not isinstance(value, dict) or value.get("type") != expected.__name__:
         raise ValueError(f"{where} must be a {expected.__name__}, got {shown(value)}.")
-    field_types = typing.get_type_hints(expected)
+    field_types = annotated(expected)
     members = {name: member for name, member in value.items() if name != "type"}
     for name in members:
         if name not in field_types:
             raise ValueError(
-                f"{where} has no field {shown(name)}{_nearest(name, field_types)}"
+                f"{where} has no field {shown(name)}{nearest(name, field_types)}."
             )
     # A field that came later has as its default what was done before it came.
     required = {
@@ -146,6 +158,13 @@ def _decode_dataclass(value: Any, expected: Any, where: str) -> Any:
     )
 
 
-def _nearest(name: str, names: typing.Iterable[str]) -> str:
-    matches = difflib.get_close_matches(name[:100], list(names), n=1)
-    return f"; did you mean {matches[0]!r}?" if matches else "."
+def _migrated(value: Any, kinds: Kinds) -> Any:
+    """Reads one class with the options of all kinds, which runs once wrote."""
+    if not isinstance(value, dict) or value.get("type") not in _ONE_CLASS_FOR_ALL:
+        return value
+    kind = value.get("kind")
+    chosen = kinds.find(kind if isinstance(kind, str) else shown(kind))
+    of_others = {n for each in kinds.classes.values() for n in annotated(each)}
+    unread = {"type", "kind", *of_others} - {*annotated(chosen)}
+    members = {name: member for name, member in value.items() if name not in unread}
+    return {"type": chosen.__name__, **members}

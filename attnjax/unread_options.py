@@ -1,19 +1,17 @@
 """Options that nobody reads: of another kind of schedule, mechanism, search and so on.
 
 A config knows only values, so an option is *set* if it differs from its default. What
-only some kinds read is said by the fields (`attnjax.fields.ReadWith`), and of
-attention mechanisms by the catalog.
+only some kinds read is said by the fields (`attnjax.fields.ReadWith`). Mechanisms and
+selections have a class of options for each kind, which holds no others.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
-from attnjax.config import MechanismConfig
-from attnjax.fields import unmet
-from attnjax.ops.catalog import CATALOG, entry
+from attnjax.fields import unmet, value_at, with_value
 
 T = TypeVar("T")
 
@@ -46,10 +44,10 @@ class Unread(NamedTuple):
             options = [
                 field.name
                 for field in dataclasses.fields(self.section)
-                if field.name != chooser and not _needs(self.section, field.name)
+                if field.name != chooser and not unmet(self.section, field.name)
             ]
             reads = f"; {chooser} {kind} reads {', '.join(options) or 'no option'}"
-        needs = " and ".join(_needs(self.section, self.path[-1]))
+        needs = " and ".join(map(str, unmet(self.section, self.path[-1])))
         return (
             f"{'.'.join(self.path)}={self.value} has no effect, because it needs "
             f"{needs}{reads}"
@@ -70,7 +68,7 @@ def unread_options(config: Any, path: tuple[str, ...] = ()) -> Iterator[Unread]:
         value, where = getattr(config, field.name), (*path, field.name)
         if dataclasses.is_dataclass(value):
             yield from unread_options(value, where)
-        elif value != field.default and _needs(config, field.name):
+        elif value != field.default and unmet(config, field.name):
             yield Unread(where, config, field.default)
 
 
@@ -101,7 +99,7 @@ def without_unread(config: T) -> T:
         A config that means the same.
     """
     for unread in unread_options(config):
-        config = _replaced(config, unread.path, unread.default)
+        config = with_value(config, unread.path, unread.default)
     return config
 
 
@@ -121,32 +119,8 @@ def settled(config: T, before: T) -> tuple[T, list[str]]:
     """
     told = []
     for unread in unread_options(config):
-        if unread.value == _found(before, unread.path):
-            config = _replaced(config, unread.path, unread.default)
+        if unread.value == value_at(before, unread.path):
+            config = with_value(config, unread.path, unread.default)
             told.append(f"{unread}: left out")
     require_read(config)
     return config, told
-
-
-def _needs(section: Any, name: str) -> list[str]:
-    """What a field needs to be read, in words; empty if it is read."""
-    if not isinstance(section, MechanismConfig):
-        return list(map(str, unmet(section, name)))
-    if name == "kind" or name in entry(section.kind).options:
-        return []
-    return [
-        "kind " + " or ".join(k for k, line in CATALOG.items() if name in line.options)
-    ]
-
-
-def _found(config: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        config = getattr(config, name, None)
-    return config
-
-
-def _replaced(config: T, path: tuple[str, ...], value: Any) -> T:
-    name, *rest = path
-    if rest:
-        value = _replaced(getattr(config, name), tuple(rest), value)
-    return cast(T, dataclasses.replace(cast(Any, config), **{name: value}))

@@ -24,13 +24,17 @@ from attnjax.config import (
     OptimizerConfig,
     RNNConfig,
     ScheduleConfig,
-    SelectionConfig,
     TokenizerConfig,
     TrainingConfig,
     TransformerConfig,
 )
 from attnjax.config.decoding import READ_BY
 from attnjax.fields import Within, annotated
+from attnjax.ops.attend import Dense
+from attnjax.ops.catalog import MECHANISMS
+from attnjax.ops.hard import HardChoice
+from attnjax.ops.local import SlidingWindow
+from attnjax.ops.selection import SELECTIONS
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
@@ -60,6 +64,63 @@ def test_every_config_survives_json(path):
     made = read_experiment(path)
     text = config_json.to_json(made)
     assert config_json.from_json(text, origin="config.json") == made
+
+
+OLD_MECHANISM = {
+    **{"type": "MechanismConfig", "window": 7, "dilation": 1, "block": 64},
+    **{"num_global": 1, "num_random": 2, "rank": 64, "stride": 0, "chunk": 9},
+    **{"clusters": 0, "top_k": 32, "rounds": 2, "features": 128, "rows": 0},
+    **{"temperature": 0.5, "redraw_every": 1_000, "seed": 3, "attend_to_self": True},
+}
+OLD_SELECTION = {
+    **{"type": "SelectionConfig", "top_k": 5, "window": 6, "temperature": 0.5},
+    **{"test_choice": "sample", "seed": 3, "soft_rate": 0.25, "cost_weight": 1.0},
+    **{"entropy_weight": 0.5, "baseline_decay": 0.75},
+}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "old"), [(MECHANISMS, OLD_MECHANISM), (SELECTIONS, OLD_SELECTION)]
+)
+def test_one_class_with_the_options_of_all_kinds_opens_as_those_of_its_kind(kinds, old):
+    """So runs wrote them before each kind had a class of its own."""
+    name = "encoder_attention" if kinds is MECHANISMS else "selection"
+    model = TransformerConfig() if kinds is MECHANISMS else RNNConfig()
+    assert {*old} - {"type"} >= {n for c in kinds.classes.values() for n in c.names()}
+    for kind in kinds.classes:
+        stored = config_json.encode(model)
+        stored[name] = {**old, "kind": kind}
+        opened = config_json.decode_section(stored, "model")
+        assert getattr(opened, name) == kinds.fill(kind, old)
+        again = config_json.decode_section(config_json.encode(opened), "model")
+        assert again == opened
+    for wrong, message in (
+        ({"kind": "lineer"}, f"there is no {kinds.noun} 'lineer'"),
+        ({"kind": ["linear"]}, "there is no"),
+        ({"kind": kind, "evil": 1}, f"{name} has no field 'evil'"),
+    ):
+        stored[name] = {**old, **wrong}
+        with pytest.raises(ValueError, match=message):
+            config_json.decode_section(stored, "model")
+
+
+def test_several_mechanisms_survive_json_and_are_no_more_than_the_layers():
+    pattern = SlidingWindow(window=3), Dense()
+    made = TransformerConfig(encoder_attention=pattern, encoder_layers=3)
+    stored = json.loads(json.dumps(config_json.encode(made)))
+    assert config_json.decode_section(stored, "model") == made
+    chosen = [made.mechanism("encoder", layer) for layer in range(3)]
+    assert chosen == [SlidingWindow(window=3), Dense(), SlidingWindow(window=3)]
+    assert made.mechanism("cross", 2) == Dense()
+    for wrong in ((Dense(),) * 4, ()):
+        with pytest.raises(
+            ValueError, match="encoder_attention takes one mechanism, or"
+        ):
+            dataclasses.replace(made, encoder_attention=wrong)
+    with pytest.raises(ValueError, match="attention must be the options of one attent"):
+        TransformerConfig(encoder_attention="linear")
+    with pytest.raises(ValueError, match="or a tuple of them"):
+        TransformerConfig(encoder_attention=(Dense(), "linear"))
 
 
 @pytest.mark.parametrize(
@@ -295,8 +356,8 @@ def test_defaults_that_are_a_paper_s_are_that_paper_s():
     assert (optimizer.beta1, optimizer.beta2, optimizer.epsilon) == (0.9, 0.98, 1e-9)
     assert DecodingConfig().beam_size == 4
     assert DecodingConfig().length_penalty == 0.6
-    assert SelectionConfig().baseline_decay == 0.9
-    assert SelectionConfig().soft_rate == 0.5
+    assert HardChoice().baseline_decay == 0.9
+    assert HardChoice().soft_rate == 0.5
 
 
 def test_every_dataclass_is_frozen_and_keyword_only():

@@ -126,7 +126,7 @@ def test_another_machine_is_told(run, caplog):
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        ('"kind": "soft"', '"kind": "top_k"', "model.selection.kind: soft -> top_k"),
+        ('"type": "Dense"', '"type": "BestKeys"', "model.selection: Dense -> BestKeys"),
         ('"attention": "additive"', '"attention": "concat"', "model.attention: add"),
         ('"query": "previous"', '"query": "current"', "model.query: previous -> curr"),
         ('"target_language": "en"', '"target_language": "fr"', "data.target_language"),
@@ -142,6 +142,8 @@ def test_a_config_that_was_edited_by_hand_is_refused(run, capsys, old, new, line
         assert main(command) == 1
         assert line in capsys.readouterr().err
     option, value = line.split(":")[0], new.split('"')[3]
+    if option == "model.selection":
+        option, value = "model.selection.kind", "top_k"
     assert train(run, 6, f"--{option.replace('_', '-')}", value) == 1
     assert line in capsys.readouterr().err
 

@@ -8,17 +8,19 @@ import pytest
 from attnjax.cli import main
 from attnjax.config import (
     DecodingConfig,
-    MechanismConfig,
     OptimizerConfig,
     RNNConfig,
     ScheduleConfig,
-    SelectionConfig,
     TokenizerConfig,
     TrainingConfig,
     TransformerConfig,
 )
+from attnjax.ops.attend import Dense
 from attnjax.ops.catalog import CATALOG
 from attnjax.ops.entry import Sizes
+from attnjax.ops.hard import GumbelChoice, HardChoice
+from attnjax.ops.linear import Linear
+from attnjax.ops.lsh import LSH
 from attnjax.unread_options import (
     require_read,
     settled,
@@ -28,22 +30,28 @@ from attnjax.unread_options import (
 
 CONFIG = str(Path(__file__).parents[1] / "configs/quickstart.py")
 UNREAD = [
-    (MechanismConfig(kind="linear", window=7), "window=7", "kind linear reads chunk"),
-    (MechanismConfig(window=7), "sliding_window or local_global", "reads no option"),
     (ScheduleConfig(kind="constant", final=0.1), "kind cosine", "peak, warmup_steps"),
     (ScheduleConfig(kind="rsqrt", width=8), "kind noam", "peak, warmup_steps"),
     (OptimizerConfig(weight_decay=0.1), "kind adamw", "adam reads beta1, beta2"),
     (OptimizerConfig(kind="adafactor", beta1=0.5), "kind adam or adamw", "reads clip"),
-    (SelectionConfig(window=3), "kind local_m or local_p", "soft reads no option"),
-    (SelectionConfig(kind="hard", seed=3), "test_choice sample", "soft_rate"),
+    (HardChoice(seed=3), "test_choice sample", ""),
+    (RNNConfig(selection=GumbelChoice(seed=3)), "selection.seed=3", ""),
     (RNNConfig(attention="dot", attention_width=9), "attention additive or conc", ""),
     (RNNConfig(max_source_tokens=9), "attention location", ""),
     (TransformerConfig(max_positions=9), "positions learned or scorer location", ""),
     (
+        TransformerConfig(max_positions=9, encoder_attention=Linear()),
+        "encoder_attention.kind linformer or routing or strided",
+        "",
+    ),
+    (
         TransformerConfig(
-            max_positions=9, encoder_attention=MechanismConfig(kind="linear")
+            attention_dropout=0.1,
+            encoder_attention=(Linear(), LSH()),
+            decoder_attention=Linear(),
+            cross_attention=Linear(),
         ),
-        "encoder_attention.kind linformer or strided",
+        "encoder_attention.kind dense",
         "",
     ),
     (TokenizerConfig(kind="word", byte_fallback=False), "kind bpe or unigram", "joint"),
@@ -67,51 +75,33 @@ def test_what_nobody_reads_is_refused_with_what_is_read(section, needs, reads):
 
 
 @pytest.mark.parametrize("kind", CATALOG)
-def test_a_mechanism_may_set_what_its_line_reads_and_no_more(kind):
-    changed = {
-        field.name: 3 if field.type != "bool" else True
-        for field in dataclasses.fields(MechanismConfig)
-        if field.name != "kind"
-    }
-    options = CATALOG[kind].options
-    require_read(MechanismConfig(kind=kind, **{n: changed[n] for n in options}))
-    for name in set(changed) - set(options):
-        with pytest.raises(ValueError, match=f"{name}="):
-            require_read(MechanismConfig(kind=kind, **{name: changed[name]}))
-
-
-@pytest.mark.parametrize("kind", CATALOG)
 def test_max_positions_is_read_where_shapes_or_options_depend_on_it(kind):
     def made(max_keys):
         sizes = Sizes(num_heads=2, key_width=4, value_width=4, max_keys=max_keys)
-        chosen = line.chosen(dataclasses.asdict(MechanismConfig()), sizes)
+        chosen = line.chosen(sizes=sizes)
         arrays = [
             make(sizes, **chosen) for make in (line.parameters, line.buffers) if make
         ]
         return chosen, [{n: a.shape for n, a in owned.items()} for owned in arrays]
 
     line = CATALOG[kind]
-    attention = MechanismConfig(kind=kind)
+    attention = Dense(), line.options()  # one of several is enough
     config = TransformerConfig(max_positions=9, encoder_attention=attention)
-    assert (not list(unread_options(config))) == (made(100) != made(10_000))
+    is_read = made(100) != made(10_000)
+    assert (not list(unread_options(config))) == is_read
+    assert (line.max_keys != "unread") == is_read
+    assert (config.longest.source == 9) == (line.max_keys == "limit")
 
 
-def test_options_of_the_kind_before_are_left_out_and_those_beside_are_refused():
-    before = TransformerConfig(
-        encoder_attention=MechanismConfig(kind="sliding_window", window=7)
-    )
-    now = dataclasses.replace(
-        before,
-        encoder_attention=dataclasses.replace(before.encoder_attention, kind="linear"),
-    )
-    found, told = settled(now, before)
-    assert found.encoder_attention == MechanismConfig(kind="linear")
+def test_options_that_the_new_kind_does_not_read_are_left_out_and_said():
+    before = ScheduleConfig(kind="cosine", final=0.1)
+    found, told = settled(dataclasses.replace(before, kind="rsqrt"), before)
+    assert found == ScheduleConfig(kind="rsqrt")
     assert len(told) == 1
-    assert told[0].startswith("encoder_attention.window=7 has no effect")
+    assert told[0].startswith("final=0.1 has no effect")
     assert told[0].endswith(": left out")
-    attention = dataclasses.replace(now.encoder_attention, window=8)
-    with pytest.raises(ValueError, match="encoder_attention.window=8"):
-        settled(dataclasses.replace(now, encoder_attention=attention), before)
+    with pytest.raises(ValueError, match=r"final=0\.2"):
+        settled(dataclasses.replace(before, kind="rsqrt", final=0.2), before)
 
 
 def test_the_command_line_may_replace_the_kind_of_a_config(capsys, caplog, tmp_path):

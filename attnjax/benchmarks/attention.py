@@ -29,8 +29,8 @@ import jax.numpy as jnp
 import tyro
 
 from attnjax.benchmarks.attention_report import Row, plot, table
-from attnjax.config import MechanismConfig
-from attnjax.ops.catalog import CATALOG, entry
+from attnjax.fields import annotated
+from attnjax.ops.catalog import CATALOG, MECHANISMS, entry
 from attnjax.ops.entry import Sizes
 from attnjax.terminal import run_command
 from attnjax.types import Mask
@@ -40,6 +40,21 @@ logger = logging.getLogger(__name__)
 _SLOW_SECONDS = 5.0  # a call that takes longer is made once
 
 Direction = Literal["forward", "backward"]
+
+
+AllOptions = dataclasses.make_dataclass(
+    "AllOptions",
+    [
+        (name, annotation | None, None)
+        for name, annotation in {
+            name: annotation
+            for line in CATALOG.values()
+            for name, annotation in annotated(line.options).items()
+        }.items()
+    ],
+    frozen=True,
+    kw_only=True,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +68,8 @@ class Arguments:
     head_width: int = 64
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     causal: bool = False  # leaves out the mechanisms that cannot be
-    options: MechanismConfig = MechanismConfig()  # `kind` is not read, see `mechanisms`
+    # options, for all mechanisms that have them; None is the default of each
+    options: AllOptions = AllOptions()  # type: ignore[valid-type]
     seconds: float = 2.0  # of repeated calls for each row, 3 to 50 (1 if one takes 5 s)
     max_gigabytes: float | None = None  # temporary memory to allow; None: 80 % of free
     output: Path | None = None  # prefix of the .md, .json and .png to write
@@ -121,19 +137,19 @@ def measure(arguments: Arguments) -> list[Row]:
     return rows
 
 
-def _require_read(options: MechanismConfig, names: Sequence[str]) -> None:
-    read = dict.fromkeys(option for name in names for option in entry(name).options)
-    unread = [
-        f"--options.{field.name}"
-        for field in dataclasses.fields(options)
-        if getattr(options, field.name) != field.default and field.name not in read
-    ]
+def _require_read(options: Any, names: Sequence[str]) -> None:
+    read = dict.fromkeys(n for name in names for n in entry(name).options.names())
+    unread = [f"--options.{name}" for name in _given(options) if name not in read]
     if unread:
         raise ValueError(
             f"nobody reads {', '.join(unread)}: {', '.join(names)} read "
             f"{', '.join(read) or 'no option'}; leave it out, or name what reads it in "
             "--mechanisms."
         )
+
+
+def _given(options: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(options).items() if value is not None}
 
 
 def temporary_bytes(name: str, length: int, direction: Direction = "backward") -> int:
@@ -181,7 +197,7 @@ def _compiled(
 ) -> tuple[Callable[..., Any], int]:
     """The compiled function, and the temporary bytes it needs."""
     line = entry(name)
-    options = dataclasses.asdict(arguments.options)
+    options = MECHANISMS.fill(name, _given(arguments.options))
     width = arguments.head_width
     sizes = Sizes(arguments.heads, width, width, max_keys=length)
     extras = line.draw(jax.random.key(0), sizes, options)

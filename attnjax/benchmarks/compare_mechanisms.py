@@ -111,7 +111,9 @@ def train_command(arguments: Arguments, name: str, workdir: Path) -> list[str]:
     prefix = f"--model.{arguments.slot}-attention."
     line = CATALOG[name]
     chosen = _OPTIONS | ({"clusters": 8} if arguments.slot == "decoder" else {})
-    options = {key: value for key, value in chosen.items() if key in line.options}
+    options = {
+        key: value for key, value in chosen.items() if key in line.options.names()
+    }
     command = ["train", "--config", str(arguments.config), "--workdir", str(workdir)]
     command += ["--training.num-steps", str(arguments.num_steps)]
     command += ["--model.positions", arguments.positions, f"{prefix}kind", name]

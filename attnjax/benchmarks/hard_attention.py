@@ -19,10 +19,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from attnjax.config import DecodingConfig, RNNConfig, SelectionConfig, TokenizerConfig
+from attnjax.config import DecodingConfig, RNNConfig, TokenizerConfig
 from attnjax.data.parallel import ParallelCorpus
 from attnjax.data.tokenizers import train_tokenizers
+from attnjax.fields import Options
 from attnjax.models.rnn import RNNSeq2Seq
+from attnjax.ops.attend import Dense
+from attnjax.ops.hard import GumbelChoice, HardChoice
 from attnjax.ops.reinforce import advantages, empty_baseline
 from attnjax.tasks.translation import TranslationTask, ValidationSet
 from attnjax.tasks.translator import Translator
@@ -54,7 +57,7 @@ class Learned(NamedTuple):
     accuracy: Array
 
 
-def task_of(selection: SelectionConfig) -> TranslationTask:
+def task_of(selection: Options) -> TranslationTask:
     """The small model with a selection, as a task.
 
     Args:
@@ -112,7 +115,7 @@ def reversal_batch(rng: Array, rows: int) -> PairBatch:
 
 
 def learn(
-    selection: SelectionConfig,
+    selection: Options,
     *,
     updates: int,
     with_baseline: bool = True,
@@ -208,7 +211,7 @@ def gradient_moments(variables: Variables, draws: int) -> tuple[Array, Array]:
 
 def _gradients_of_a_draw(variables: Variables, rng: Array) -> list[PyTree]:
     """The whole gradient (choices held fixed, and REINFORCE) by each estimator."""
-    model: Any = task_of(SelectionConfig(kind="hard", soft_rate=0.0)).model
+    model: Any = task_of(HardChoice(soft_rate=0.0)).model
     batch = reversal_batch(jax.random.key(100), 16)
     weights = batch.weights
 
@@ -247,14 +250,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--updates", type=int, default=600)
     parser.add_argument("--draws", type=int, default=500)
     options = parser.parse_args(arguments)
-    hard = functools.partial(SelectionConfig, kind="hard")
     runs = {
-        "soft": (SelectionConfig(), True),
-        "hard, half of the sentences soft": (hard(), True),
-        "hard": (hard(soft_rate=0.0), True),
-        "hard, no baseline": (hard(soft_rate=0.0), False),
-        "hard, no entropy term": (hard(soft_rate=0.0, entropy_weight=0.0), True),
-        "gumbel": (SelectionConfig(kind="gumbel"), True),
+        "soft": (Dense(), True),
+        "hard, half of the sentences soft": (HardChoice(), True),
+        "hard": (HardChoice(soft_rate=0.0), True),
+        "hard, no baseline": (HardChoice(soft_rate=0.0), False),
+        "hard, no entropy term": (HardChoice(soft_rate=0.0, entropy_weight=0.0), True),
+        "gumbel": (GumbelChoice(), True),
     }
     print("| attention | nll, nats a token | accuracy |\n| --- | --- | --- |")
     for name, (selection, with_baseline) in runs.items():
@@ -263,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\n| updates | gradient by | total variance | its mean, squared |")
     print("| --- | --- | --- | --- |")
     for updates in (options.updates // 20, options.updates // 6, options.updates):
-        variables = learn(hard(soft_rate=0.0), updates=updates).variables
+        variables = learn(HardChoice(soft_rate=0.0), updates=updates).variables
         moments = gradient_moments(variables, options.draws)
         for name, signal, variance in zip(ESTIMATORS, *moments, strict=True):
             print(f"| {updates} | {name} | {variance:.3g} | {signal:.3g} |", flush=True)

@@ -17,6 +17,7 @@ from attnjax.cli.configs import (
 )
 from attnjax.cli.devices import prepare_devices
 from attnjax.cli.joining import joined
+from attnjax.cli.kinds import choose_kinds, describe_kinds
 from attnjax.cli.launch import DESCRIPTION, Launch
 from attnjax.config import Experiment
 from attnjax.storage.run_lock import require_free
@@ -61,21 +62,23 @@ def train(
         return _without_config(asks_for_help=bool({"-h", "--help"} & {*overrides}))
     file = find_config(config)
     default, document = read_experiment(file), printable(document_of(file))
+    chosen = choose_kinds(default, overrides)
     experiment = tyro.cli(
         tyro.conf.AvoidSubcommands[Experiment],
         prog=printable(f"attnjax train --config {config}"),
         description=re.sub(r"\n(?=\w+( score)?: )", "\n\n", document)
+        + describe_kinds(default)
         + _DRY_RUN
         + DESCRIPTION,
-        default=default,
-        args=overrides,
+        default=chosen.experiment,
+        args=chosen.arguments,
     )
     if not dry_run and launch is None:
         require_free(
             experiment.workdir
         )  # so soon because loading the trainer takes seconds
     prepare_devices()
-    experiment = _settled(experiment, default, config)
+    experiment = _settled(experiment, default, config, chosen.told)
     with joined(launch):
         if dry_run:
             return _dry_run(experiment)
@@ -136,7 +139,9 @@ def tell_the_end(experiment: Experiment, result: TrainResult) -> None:
         )
 
 
-def _settled(experiment: Experiment, default: Experiment, config: str) -> Experiment:
+def _settled(
+    experiment: Experiment, default: Experiment, config: str, told: list[str]
+) -> Experiment:
     """Leaves out what the config sets for a kind that the command line replaces."""
     from attnjax.unread_options import require_read, settled
 
@@ -144,8 +149,8 @@ def _settled(experiment: Experiment, default: Experiment, config: str) -> Experi
         require_read(default)
     except ValueError as error:
         raise ValueError(f"{config}: {error}") from error
-    experiment, told = settled(experiment, default)
-    for line in told:
+    experiment, more = settled(experiment, default)
+    for line in [*told, *more]:
         logger.info("%s: %s", config, line)
     return experiment
 

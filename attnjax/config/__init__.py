@@ -20,13 +20,10 @@ from attnjax.config.decoding import DecodingConfig, EvaluationConfig
 from attnjax.config.model import (
     AnyModelConfig,
     AttentionName,
-    MechanismConfig,
-    MechanismName,
     ModelConfig,
     PositionsName,
     RNNConfig,
     ScorerName,
-    SelectionConfig,
     TransformerConfig,
 )
 from attnjax.config.parallel import ParallelConfig
@@ -41,8 +38,6 @@ __all__ = [
     "DecodingConfig",
     "EvaluationConfig",
     "Experiment",
-    "MechanismConfig",
-    "MechanismName",
     "ModelConfig",
     "OptimizerConfig",
     "ParallelConfig",
@@ -50,7 +45,6 @@ __all__ = [
     "RNNConfig",
     "ScheduleConfig",
     "ScorerName",
-    "SelectionConfig",
     "TFDSSource",
     "TextFilesSource",
     "TokenizerConfig",

@@ -3,51 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from attnjax.fields import (
-    CountOrZero,
     Fraction,
-    NotNegative,
+    Options,
     ReadWith,
     Section,
-    Seed,
+    Units,
     Within,
     require,
+    several,
 )
+from attnjax.ops.attend import Dense
+from attnjax.ops.catalog import CATALOG, MECHANISMS, entry
+from attnjax.ops.entry import SLOTS, Slot
+from attnjax.ops.selection import SELECTIONS
 from attnjax.types import Longest
+
+if TYPE_CHECKING:
+    Selection = Options
+    Mechanisms = Options | tuple[Options, ...]
+else:
+    Selection = SELECTIONS.annotation
+    Mechanisms = MECHANISMS.annotation
 
 ScorerName = Literal["dot", "scaled_dot", "general", "additive", "concat", "location"]
 AttentionName = Literal["none", ScorerName]
 
-# Far beyond any model; a config that a stranger wrote must not exhaust the memory.
 Layers = Annotated[int, Within(above=0, most=1_000)]
-Units = Annotated[int, Within(above=0, most=1 << 20)]
-UnitsOrZero = Annotated[int, Within(least=0, most=1 << 20)]
-# Scores that are divided by less would overflow.
-Temperature = Annotated[float, Within(least=1e-6)]
-
-MechanismName = Literal[
-    "dense",
-    "chunked",
-    "linformer",
-    "nystrom",
-    "memory_compressed",
-    "routing",
-    "clustered",
-    "axial",
-    "sliding_window",
-    "local_global",
-    "strided",
-    "fixed",
-    "block_sparse",
-    "hard",
-    "gumbel",
-    "top_k",
-    "lsh",
-    "linear",
-    "favor",
-]
 PositionsName = Literal[
     "interleaved", "halves", "learned", "rotary", "relative", "alibi", "none"
 ]
@@ -57,9 +41,9 @@ _ATTENTIONS = (
     "decoder_attention.kind",
     "cross_attention.kind",
 )
-_DENSE = ReadWith({path: ("dense",) for path in _ATTENTIONS})
-# What these mechanisms own, or where theirs cut, depends on the longest sequence.
-_AS_LONG = ("linformer", "strided", "fixed", "routing")
+_SCORED = tuple(kind for kind, line in CATALOG.items() if line.accepts_score)
+_AS_LONG = tuple(kind for kind, line in CATALOG.items() if line.max_keys != "unread")
+_WITH_SCORES = ReadWith({path: _SCORED for path in _ATTENTIONS})
 _LONGEST = ReadWith(
     {
         "positions": ("learned",),
@@ -67,47 +51,10 @@ _LONGEST = ReadWith(
         **{path: _AS_LONG for path in _ATTENTIONS},
     }
 )
-_TOP_K = ReadWith({"kind": ("top_k",)})
-_LOCAL = ReadWith({"kind": ("local_m", "local_p")})
-_RELAXED = ReadWith({"kind": ("gumbel",)})
-_ONE_KEY = ReadWith({"kind": ("hard", "gumbel")})
-_SAMPLED = ReadWith({"test_choice": ("sample",)})
-_HARD = ReadWith({"kind": ("hard",)})
 _WITH_LAYER = ReadWith(
     {"attention": ("additive", "concat"), "selection.kind": ("local_p",)}
 )
 _BY_TABLE = ReadWith({"attention": ("location",)})
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MechanismConfig(Section):
-    """An attention mechanism; ``attnjax mechanisms`` lists them and what they read."""
-
-    kind: MechanismName = "dense"  # a line of the catalog
-    window: Units = 128  # positions on each side (left only if causal) that are seen
-    dilation: Units = 1  # distance between the positions of a window
-    block: Units = 64  # positions that are kept or left out together
-    # first tokens or blocks that all see; last ones of a stride
-    num_global: UnitsOrZero = 1
-    num_random: UnitsOrZero = 2  # random blocks that each block sees
-    rank: Units = 64  # projected keys, or landmarks
-    # positions per compressed key (0: 3, the paper's), or of a pattern with a period
-    # (0: the square root of max_positions)
-    stride: UnitsOrZero = 0
-    chunk: Units = 256  # positions that are computed at once
-    # of queries and keys; 0: about the square root of each sentence's own length, in
-    # routing of max_positions
-    clusters: UnitsOrZero = 0
-    top_k: Units = 32  # keys that each query keeps
-    rounds: Units = 2  # of hashing, or of k-means
-    features: Units = 128  # random features
-    # of the grid that a sentence is folded into; 0: the square root of its own length
-    rows: UnitsOrZero = 0
-    temperature: Temperature = 1.0  # of a relaxed choice of one key
-    # training steps between new random features; 0: never
-    redraw_every: CountOrZero = 1_000
-    seed: Seed = 0  # of fixed random choices (blocks, hashes)
-    attend_to_self: bool = False  # in LSH attention, also beside other keys
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,22 +94,24 @@ class TransformerConfig(ModelConfig):
     decoder_layers: Layers = 6
     dropout: Fraction = 0.1  # of sublayer outputs and embeddings
     # of the attention weights (dense attention)
-    attention_dropout: Annotated[Fraction, _DENSE] = 0.0
+    attention_dropout: Annotated[Fraction, _WITH_SCORES] = 0.0
     feed_forward_dropout: Fraction = 0.0  # of the hidden feed-forward units
     activation: Literal["relu", "gelu", "swish"] = "relu"  # of the feed-forward units
     norm_position: Literal["pre", "post"] = "post"  # layer norm before or after
     # added to the tokens: sinusoids with sine and cosine in turn (the paper) or in two
     # halves (Marian), or learned; in each self-attention: rotary, relative (T5), alibi
     positions: PositionsName = "interleaved"
-    # of learned positions, location scorer, linformer, strided, fixed, routing
+    # longest sequence of learned positions, the location scorer and mechanisms whose
+    # arrays or patterns depend on it
     max_positions: Annotated[Units, _LONGEST] = 512
     # all: one table for source, target and output; decoder: for target and output
     tied_embeddings: Literal["all", "decoder", "none"] = "all"
     # of every dense multi-head attention
-    scorer: Annotated[ScorerName, _DENSE] = "scaled_dot"
-    encoder_attention: MechanismConfig = MechanismConfig()  # of the source to itself
-    decoder_attention: MechanismConfig = MechanismConfig()  # of the target to itself
-    cross_attention: MechanismConfig = MechanismConfig()  # of the target to the source
+    scorer: Annotated[ScorerName, _WITH_SCORES] = "scaled_dot"
+    # mechanisms of a line of the catalog each, or several that the layers take in turn:
+    encoder_attention: Mechanisms = Dense()  # attention of the source to itself
+    decoder_attention: Mechanisms = Dense()  # attention of the target to itself
+    cross_attention: Mechanisms = Dense()  # attention of the target to the source
     remat: bool = False  # recompute layers in the backward pass to save memory
 
     def __post_init__(self) -> None:
@@ -182,6 +131,36 @@ class TransformerConfig(ModelConfig):
             "rotary positions turn pairs of channels and need an even head width, got "
             f"width / num_heads = {self.width // self.num_heads}.",
         )
+        for slot in SLOTS:
+            pattern = len(several(self._mechanisms(slot)))
+            require(
+                1 <= pattern <= self._layers(slot),
+                f"{slot}_attention takes one mechanism, or at most one for each of the "
+                f"{self._layers(slot)} layers, which are repeated; got {pattern}.",
+            )
+
+    def mechanism(self, slot: Slot, layer: int) -> Options:
+        """Chooses the mechanism of a layer: those of a slot are taken in turn.
+
+        Args:
+            slot: "encoder", "decoder" (its self-attention) or "cross".
+            layer: index, from 0.
+
+        Returns:
+            Its options, by which `attnjax.ops.catalog.entry` finds it.
+        """
+        pattern = several(self._mechanisms(slot))
+        return pattern[layer % len(pattern)]
+
+    def _mechanisms(self, slot: Slot) -> Mechanisms:
+        return {
+            "encoder": self.encoder_attention,
+            "decoder": self.decoder_attention,
+            "cross": self.cross_attention,
+        }[slot]
+
+    def _layers(self, slot: Slot) -> int:
+        return self.encoder_layers if slot == "encoder" else self.decoder_layers
 
     @property
     def state_width(self) -> int:
@@ -200,45 +179,23 @@ class TransformerConfig(ModelConfig):
 
     @property
     def longest(self) -> Longest:
-        """Learned positions, the location scorer and linformer have tables."""
+        """Learned positions, the location scorer and some mechanisms have tables."""
         endless, most = Longest(), self.max_positions
-        over_sources = self.encoder_attention, self.cross_attention
-        everywhere = self.positions == "learned"
-        tables = {"linformer"} | ({"dense"} if self.scorer == "location" else set())
-        reads = everywhere or any(each.kind in tables for each in over_sources)
-        writes = everywhere or self.decoder_attention.kind in tables
+
+        def ends(slot: Slot) -> bool:
+            lines = [entry(each) for each in several(self._mechanisms(slot))]
+            return self.positions == "learned" or any(
+                line.max_keys == "limit"
+                or (line.accepts_score and self.scorer == "location")
+                for line in lines
+            )
+
+        reads, writes = ends("encoder") or ends("cross"), ends("decoder")
         return Longest(
             most if reads else endless.source,
             most if writes else endless.target,
             "model.max_positions",
         )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SelectionConfig(Section):
-    """Which keys a recurrent decoder's query weighs, once they are scored."""
-
-    # all keys (soft), the best few (top_k), those around the query's position (local_m)
-    # or around a predicted one (local_p), or a single key (hard, gumbel)
-    kind: Literal["soft", "top_k", "local_m", "local_p", "hard", "gumbel"] = "soft"
-    top_k: Annotated[Units, _TOP_K] = 8  # keys that each query keeps (top_k)
-    # keys on each side of the centre: D of Luong et al. 2015, 3.2 (local_m, local_p)
-    window: Annotated[Units, _LOCAL] = 10
-    # of the relaxed choice, tau of Jang et al. 2017 (gumbel)
-    temperature: Annotated[Temperature, _RELAXED] = 1.0
-    # at test time the best key, or one drawn with its probability (hard, gumbel)
-    test_choice: Annotated[Literal["argmax", "sample"], _ONE_KEY] = "argmax"
-    # of what is drawn at test time (hard, gumbel)
-    seed: Annotated[Seed, _ONE_KEY, _SAMPLED] = 0
-    # hard, all of Xu et al. 2015, sec. 4.1:
-    # training sentences that attend to all keys after all
-    soft_rate: Annotated[float, Within(least=0, most=1), _HARD] = 0.5
-    # lambda_r, of the gradient by REINFORCE
-    cost_weight: Annotated[NotNegative, _HARD] = 1.0
-    # lambda_e, of the entropy of the choices, in nats
-    entropy_weight: Annotated[NotNegative, _HARD] = 0.01
-    # of the moving average of the cost of a token
-    baseline_decay: Annotated[Fraction, _HARD] = 0.9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -254,7 +211,7 @@ class RNNConfig(ModelConfig):
     attention: AttentionName = "additive"  # the scorer; none is a plain seq2seq model
     # of the additive and concat scorers, and of local_p
     attention_width: Annotated[Units, _WITH_LAYER] = 256
-    selection: SelectionConfig = SelectionConfig()  # which of the scored keys are used
+    selection: Selection = Dense()  # keys that are used, once all are scored
     # the state that attends: before reading the token (Bahdanau), or after it (Luong)
     query: Literal["previous", "current"] = "previous"
     input_feeding: bool = False  # feed the attentional vector back (Luong, sec. 3.3)
@@ -276,9 +233,9 @@ class RNNConfig(ModelConfig):
             "input_feeding needs an attention; set attention or input_feeding=False.",
         )
         require(
-            self.selection.kind == "soft" or self.attention != "none",
-            f"selection {self.selection.kind} chooses among scored keys, and attention "
-            "'none' scores none; set attention, or selection soft.",
+            isinstance(self.selection, Dense) or self.attention != "none",
+            f"selection {SELECTIONS.name(self.selection)} chooses among scored keys, "
+            "and attention 'none' scores none; set attention, or selection soft.",
         )
 
     @property

@@ -62,7 +62,8 @@ def mechanism_page() -> str:
         positions += ["rotary"] if line.pairwise else []
         positions += ["relative (T5)", "ALiBi"] if line.accepts_bias else []
         notes.append(f"Positions: {', '.join(positions)}.")
-        notes.append(f"In `{inspect.unwrap(line.attend).__module__}`.")
+        module = inspect.unwrap(line.attend).__module__
+        notes.append(f"In `{module}`, with its options `{line.options.__name__}`.")
         lines += ["", *textwrap.wrap(" ".join(notes), 88, break_on_hyphens=False)]
     return "\n".join(lines) + "\n"
 
@@ -73,7 +74,7 @@ def _cells(name: str, line: Entry) -> tuple[str, ...]:
         ", ".join(line.facts),
         ", ".join(line.slots),
         line.cost,
-        ", ".join(line.options) or "none",
+        ", ".join(f"{n}={value}" for n, value in line.chosen().items()) or "none",
         line.paper,
     )
 

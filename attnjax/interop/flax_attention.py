@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax import nnx
 
-from attnjax.config import MechanismConfig, TransformerConfig
-from attnjax.ops.catalog import entry
+from attnjax.config import TransformerConfig
+from attnjax.fields import Options
+from attnjax.ops.catalog import entry, mechanism
 from attnjax.ops.door import (
     require_allowed,
     require_axes,
@@ -57,8 +58,7 @@ def flax_attention_fn(
         mask_facts: for all calls, without a head axis; None allows every key.
         arrays: parameters and buffers of a mechanism that has them, see
             `attnjax.ops.entry.Entry.draw`.
-        **options: of the mechanism, by name; the defaults are those of
-            `attnjax.config.MechanismConfig`, and max_positions is 512.
+        **options: of the mechanism, by name; max_positions is 512.
 
     Returns:
         A function of query, key and value ``[B, length, H, K]``, in Flax's layout.
@@ -67,10 +67,8 @@ def flax_attention_fn(
         ValueError: if there is no such mechanism, or it has no such option; and when
             the function is called with what the mechanism cannot honour.
     """
-    _refuse_unknown(name, entry(name).options, options)
-    chosen = dataclasses.asdict(MechanismConfig(**{**options, "kind": name}))
     facts = (mask_facts or Mask()).over_heads()
-    return _AttentionFunction(name, chosen, facts, arrays or {})
+    return _AttentionFunction(name, mechanism(name, **options), facts, arrays or {})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,7 +76,7 @@ class _AttentionFunction:
     """What `flax_attention_fn` returns."""
 
     name: str
-    options: Mapping[str, Any]
+    options: Options
     facts: Mask
     arrays: Mapping[str, Array]
 
@@ -113,15 +111,6 @@ class _AttentionFunction:
         if module is not None:
             _sow(self.name, module, attended.weights)
         return jnp.swapaxes(jnp.asarray(attended.context), -3, -2)
-
-
-def _refuse_unknown(name: str, known: Collection[str], given: Collection[str]) -> None:
-    unknown = sorted(set(given) - set(known))
-    if unknown:
-        raise ValueError(
-            f"{name} takes the options {', '.join(known) or 'none'}; unknown: "
-            f"{', '.join(unknown)}."
-        )
 
 
 def _refuse_extras(name: str, bias: Array | None, more: Mapping[str, Any]) -> None:

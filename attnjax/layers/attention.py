@@ -9,17 +9,17 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from attnjax.config import MechanismConfig, PositionsName, ScorerName
+from attnjax.config import PositionsName, ScorerName
+from attnjax.fields import Options
 from attnjax.layers.dropout import Dropout
 from attnjax.layers.linear import Linear
 from attnjax.layers.mechanism import CatalogAttention, require_slot
 from attnjax.layers.positions import RelativePositions
 from attnjax.layers.scorer import Scorer
-from attnjax.ops.attend import attend, dense_attention
-from attnjax.ops.cache import write
-from attnjax.ops.catalog import entry
-from attnjax.ops.entry import Sizes, Slot
-from attnjax.ops.relative import Bias, biased_step
+from attnjax.ops.attend import Dense
+from attnjax.ops.catalog import MECHANISMS, entry
+from attnjax.ops.entry import Entry, Sizes, Slot
+from attnjax.ops.relative import Bias
 from attnjax.types import Array, Attended, Mask, PyTree
 
 
@@ -50,10 +50,10 @@ class MultiHeadAttention(nn.Module):
         scorer: how a query scores a key.
         max_keys: longest memory of the location scorer and of mechanisms with arrays
             as long as the keys; no limit for the others.
-        mechanism: a line of the catalog; dense attention scores by `scorer`.
+        mechanism: the options of a line of the catalog.
         slot: where in a model this layer stands.
         positions: terms between two positions, of `attend_self` and `step`.
-        dropout: rate on the attention weights (dense only).
+        dropout: rate on the attention weights, of mechanisms that take a scorer.
         dtype: of the computation; parameters are float32.
 
     Raises:
@@ -65,7 +65,7 @@ class MultiHeadAttention(nn.Module):
     num_heads: int
     scorer: ScorerName = "scaled_dot"
     max_keys: int = 256
-    mechanism: MechanismConfig = MechanismConfig()
+    mechanism: Options = Dense()
     slot: Slot = "encoder"
     positions: PositionsName = "none"
     dropout: float = 0.0
@@ -79,19 +79,20 @@ class MultiHeadAttention(nn.Module):
                 f"{self.num_heads=}."
             )
         require_slot(self.mechanism, self.slot, self._sizes)
-        if not self.is_dense and (self.dropout or self.scorer != "scaled_dot"):
+        takes_scorer = self.line.accepts_score
+        if not takes_scorer and (self.dropout or self.scorer != "scaled_dot"):
             raise ValueError(
                 "scorer and attention dropout belong to dense attention and would not "
-                f"reach {self.mechanism.kind}, got {self.scorer=}, {self.dropout=}; "
-                "leave both at their defaults, or use mechanism dense."
+                f"reach {MECHANISMS.name(self.mechanism)}, got {self.scorer=}, "
+                f"{self.dropout=}; leave both at their defaults, or use Dense()."
             )
-        _require_positions(self.mechanism.kind, self.positions)
+        _require_positions(self.mechanism, self.positions)
         super().__post_init__()
 
     @property
-    def is_dense(self) -> bool:
-        """Whether every query is scored against every key, by `scorer`."""
-        return self.mechanism.kind == "dense"
+    def line(self) -> Entry:
+        """The catalog's entry."""
+        return entry(self.mechanism)
 
     @property
     def _sizes(self) -> Sizes:
@@ -100,7 +101,7 @@ class MultiHeadAttention(nn.Module):
 
     def setup(self) -> None:
         """Names the projections; one that is never used takes no parameters."""
-        shared = entry(self.mechanism.kind).shares_query_key
+        shared = self.line.shares_query_key
         into_heads = functools.partial(
             Linear, self.width, dtype=self.dtype, axes=("model", "heads")
         )
@@ -113,8 +114,8 @@ class MultiHeadAttention(nn.Module):
         self.relative = RelativePositions(
             self.positions, self.num_heads, bidirectional=self.slot != "decoder"
         )
-        if not self.is_dense:
-            self.attention = CatalogAttention(self.mechanism, self._sizes)
+        self.attention = CatalogAttention(self.mechanism, self._sizes)
+        if not self.line.accepts_score:
             return
         self.score = Scorer(
             kind=self.scorer,
@@ -183,13 +184,9 @@ class MultiHeadAttention(nn.Module):
             Keys and values of `max_tokens` positions, to be filled in, or what else the
             mechanism keeps of earlier positions.
         """
-        if not self.is_dense:
-            return self.attention.begin(batch_size, max_tokens, self.dtype)
         head_width = self.width // self.num_heads
-        empty = jnp.zeros(
-            (batch_size, self.num_heads, max_tokens, head_width), self.dtype
-        )
-        return Memory(self._prepare_key(empty), empty)
+        key = self._prepare_key(jnp.zeros((1, self.num_heads, 1, head_width)))
+        return self.attention.begin(batch_size, max_tokens, key.shape[-1], self.dtype)
 
     def step(self, x: Array, cache: PyTree, position: Array) -> tuple[Array, PyTree]:
         """Causal self-attention for one position; equals that row of `attend_self`.
@@ -203,21 +200,11 @@ class MultiHeadAttention(nn.Module):
             ``[B, D]``, and the cache that includes this position.
         """
         query, key, value = self._project_self(x[:, None], position[:, None])
-        bias = self.relative.bias()
-        if not self.is_dense:
-            context, cache = self.attention.step(
-                (query, key, value), cache, position, bias=bias
-            )
-            return self._joined(context)[:, 0], cache
-        cache = Memory(
-            write(cache.key, self._prepare_key(key), position),
-            write(cache.value, value, position),
+        inputs = query, self._prepare_key(key), value
+        context, cache = self.attention.step(
+            inputs, cache, position, bias=self.relative.bias(), **self._scorer()
         )
-        slots = jnp.arange(cache.value.shape[2])
-        offset = slots[None, :] - position[:, None]
-        scores = biased_step(self.score(query, cache.key), bias, offset)
-        mask = Mask(valid=offset <= 0).over_heads()
-        return self._joined(attend(scores, cache.value, mask).context)[:, 0], cache
+        return self._joined(context)[:, 0], cache
 
     def _project_self(self, x: Array, positions: Array) -> tuple[Array, Array, Array]:
         """Query, key and value ``[B, H, T, K]`` of one sequence."""
@@ -232,7 +219,10 @@ class MultiHeadAttention(nn.Module):
         return turned(query, positions), turned(key, positions), value
 
     def _prepare_key(self, key: Array) -> Array:
-        return self.score.prepare(key) if self.is_dense else key
+        return self.score.prepare(key) if self.line.accepts_score else key
+
+    def _scorer(self) -> dict[str, Any]:
+        return {"score": self.score} if self.line.accepts_score else {}
 
     def _attend(
         self,
@@ -243,20 +233,17 @@ class MultiHeadAttention(nn.Module):
         bias: Bias | None = None,
         train: bool,
     ) -> Attended:
-        mask = mask.over_heads()
-        if not self.is_dense:
-            context, weights = self.attention(
-                query, memory.key, memory.value, mask, bias=bias, train=train
-            )
-            return Attended(self._joined(context), weights)
-        context, weights = dense_attention(
+        scoring = self._scorer()
+        if scoring:
+            scoring["dropout"] = functools.partial(self.weight_dropout, train=train)
+        context, weights = self.attention(
             query,
             memory.key,
             memory.value,
-            mask,
-            score=self.score,
-            dropout=lambda weights: self.weight_dropout(weights, train=train),
+            mask.over_heads(),
             bias=bias,
+            train=train,
+            **scoring,
         )
         return Attended(self._joined(context), weights)
 
@@ -272,8 +259,8 @@ class MultiHeadAttention(nn.Module):
         return tuple(jnp.transpose(split, (2, 0, 3, 1, 4)))
 
 
-def _require_positions(kind: str, positions: PositionsName) -> None:
-    line = entry(kind)
+def _require_positions(mechanism: Options, positions: PositionsName) -> None:
+    kind, line = MECHANISMS.name(mechanism), entry(mechanism)
     if positions in ("relative", "alibi") and not line.accepts_bias:
         raise ValueError(
             f"{positions} positions are added to the scores, which {kind} attention "

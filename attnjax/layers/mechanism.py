@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -10,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from attnjax.config import MechanismConfig
-from attnjax.ops.catalog import entry
+from attnjax.fields import Options
+from attnjax.ops.catalog import MECHANISMS, entry
 from attnjax.ops.entry import Entry, Incremental, Parameter, Sizes, Slot
 from attnjax.ops.relative import Bias
 from attnjax.types import Array, Attended, Mask, PyTree
@@ -20,20 +19,20 @@ COLLECTION = "mechanism"  # of linen: arrays that training changes without gradi
 
 
 class CatalogAttention(nn.Module):
-    """Attention by name, with its options, parameters and buffers.
+    """A mechanism with its options, parameters and buffers.
 
     Attributes:
-        config: which mechanism, and its options.
+        mechanism: its options, which say which one it is.
         sizes: heads and widths.
     """
 
-    config: MechanismConfig
+    mechanism: Options
     sizes: Sizes
 
     def setup(self) -> None:
         """Makes the arrays that the mechanism owns; most own none."""
         line = self.line
-        self.options = line.chosen(dataclasses.asdict(self.config), self.sizes)
+        self.options = line.chosen(self.mechanism, self.sizes)
         self.learned = {
             name: self.param(name, parameter.init, parameter.shape)
             for name, parameter in _made(line.parameters, self.sizes, self.options)
@@ -46,7 +45,7 @@ class CatalogAttention(nn.Module):
     @property
     def line(self) -> Entry:
         """The catalog's entry."""
-        return entry(self.config.kind)
+        return entry(self.mechanism)
 
     def __call__(
         self,
@@ -57,6 +56,7 @@ class CatalogAttention(nn.Module):
         *,
         bias: Bias | None = None,
         train: bool,
+        **scoring: Any,
     ) -> Attended:
         """Attends with every query.
 
@@ -67,22 +67,35 @@ class CatalogAttention(nn.Module):
             mask: over heads.
             bias: added to the scores; only for mechanisms that accept one.
             train: whether buffers move on and random choices are made.
+            **scoring: ``score`` and ``dropout``; only for mechanisms that accept them.
 
         Returns:
             Context ``[B, H, T, V]``, and weights if the mechanism forms them.
         """
         if train:
             self._update(query, key, mask)
-        more: dict[str, Any] = {} if bias is None else {"bias": bias}
+        more = scoring if bias is None else {**scoring, "bias": bias}
         if self.line.needs_rng:
             more["rng"] = self.make_rng("dropout") if train else None
         return self.line.attend(query, key, value, mask, **self._bound(), **more)
 
-    def begin(self, batch_size: int, max_tokens: int, dtype: Any) -> PyTree:
-        """An empty cache for `step`; see `attnjax.ops.entry.Incremental`."""
-        return self._incremental.begin(
-            batch_size, max_tokens, self.sizes, dtype, **self.options
-        )
+    def begin(
+        self, batch_size: int, max_tokens: int, key_width: int, dtype: Any
+    ) -> PyTree:
+        """An empty cache for `step`.
+
+        Args:
+            batch_size: B.
+            max_tokens: how many steps it holds.
+            key_width: of one head's keys, as `step` gets them.
+            dtype: of keys and values.
+
+        Returns:
+            What the mechanism keeps; see `attnjax.ops.entry.Incremental`.
+        """
+        sizes = self.sizes._replace(key_width=key_width)
+        begin = self._incremental.begin
+        return begin(batch_size, max_tokens, sizes, dtype, **self.options)
 
     def step(
         self,
@@ -91,6 +104,7 @@ class CatalogAttention(nn.Module):
         position: Array,
         *,
         bias: Bias | None = None,
+        **scoring: Any,
     ) -> tuple[jax.Array, PyTree]:
         """Attends causally with one position.
 
@@ -99,18 +113,19 @@ class CatalogAttention(nn.Module):
             cache: from `begin`, or the step before.
             position: ``[B]`` int.
             bias: as in training.
+            **scoring: ``score``; only for mechanisms that accept it.
 
         Returns:
             Context ``[B, H, 1, V]`` and the next cache.
         """
-        more = {} if bias is None else {"bias": bias}
+        more = scoring if bias is None else {**scoring, "bias": bias}
         step = self._incremental.step
         return step(*inputs, cache, position, **self._bound(), **more)
 
     @property
     def _incremental(self) -> Incremental:
         if self.line.incremental is None:
-            raise ValueError(refusal(self.config.kind, "decoder"))
+            raise ValueError(refusal(self.mechanism, "decoder"))
         return self.line.incremental
 
     def _bound(self) -> dict[str, Any]:
@@ -137,11 +152,11 @@ class CatalogAttention(nn.Module):
             variable.value = jnp.asarray(updated[name])
 
 
-def require_slot(config: MechanismConfig, slot: Slot, sizes: Sizes) -> None:
+def require_slot(mechanism: Options, slot: Slot, sizes: Sizes) -> None:
     """Raises where a mechanism has no place, before anything is trained.
 
     Args:
-        config: the mechanism and its options.
+        mechanism: its options.
         slot: where it is asked for.
         sizes: heads and widths.
 
@@ -149,18 +164,18 @@ def require_slot(config: MechanismConfig, slot: Slot, sizes: Sizes) -> None:
         ValueError: if the catalog does not list the slot for it, or a decoder could not
             go step by step with these options.
     """
-    line = entry(config.kind)
+    line = entry(mechanism)
     if slot not in line.slots:
-        raise ValueError(refusal(config.kind, slot))
+        raise ValueError(refusal(mechanism, slot))
     if slot == "decoder" and line.incremental is not None:
-        options = line.chosen(dataclasses.asdict(config), sizes)
+        options = line.chosen(mechanism, sizes)
         begin = functools.partial(line.incremental.begin, **options)
         jax.eval_shape(lambda: begin(1, 1, sizes, jnp.float32))
 
 
-def refusal(kind: str, slot: Slot) -> str:
+def refusal(mechanism: Options, slot: Slot) -> str:
     """Why a mechanism cannot be used in a slot, in one sentence."""
-    line = entry(kind)
+    kind, line = MECHANISMS.name(mechanism), entry(mechanism)
     return (
         f"{kind} attention cannot be the {slot} attention: {line.refusal}. It may be "
         f"used as: {', '.join(line.slots)}."

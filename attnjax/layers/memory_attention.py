@@ -9,10 +9,13 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from attnjax.config import ScorerName, SelectionConfig
+from attnjax.config import ScorerName
+from attnjax.fields import Options
 from attnjax.layers.linear import Linear
 from attnjax.layers.scorer import Scorer
 from attnjax.ops import hard, selection
+from attnjax.ops.attend import Dense
+from attnjax.ops.selection import BestKeys, LocalM, LocalP
 from attnjax.ops.softmax import masked_softmax
 from attnjax.partitioning import named
 from attnjax.types import Array, Choices
@@ -84,7 +87,7 @@ class MemoryAttention(nn.Module):
     memory_width: int
     width: int = 256
     max_keys: int = 256
-    selection: SelectionConfig = SelectionConfig()
+    selection: Options = Dense()
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
@@ -93,7 +96,7 @@ class MemoryAttention(nn.Module):
         self.maps_memory = is_dot and self.memory_width != self.query_width
         if self.maps_memory:
             self.memory_map = Linear(self.query_width, dtype=self.dtype)
-        if self.selection.kind == "local_p":
+        if isinstance(self.selection, LocalP):
             init = named(nn.initializers.xavier_uniform(), "model", None)
             shape = (self.query_width, self.width)
             self.centre_kernel = self.param("centre_kernel", init, shape)
@@ -146,29 +149,30 @@ class MemoryAttention(nn.Module):
             ValueError: if local_m is not given the positions.
         """
         chosen = self.selection
-        if chosen.kind in ("local_m", "local_p"):
-            return self._local(query, memory, position)
+        if isinstance(chosen, LocalM):
+            return self._local(query, memory, position, chosen)
         scores_bts = self.scorer(query, memory["key"])
         valid_bts = memory["valid"][:, None, :]
-        match chosen.kind:
-            case "top_k":
-                top_k = chosen.top_k
+        match chosen:
+            case BestKeys(top_k=top_k):
                 return Focus(selection.top_k_weights(scores_bts, valid_bts, top_k))
-            case "gumbel":
-                temperature = chosen.temperature
+            case hard.GumbelChoice(temperature=temperature):
                 return Focus(
                     hard.straight_through(scores_bts, valid_bts, noise, temperature)
                 )
-            case "hard":
+            case hard.HardChoice():
                 return _drawn(scores_bts, valid_bts, noise, memory.get("is_soft"))
-            case _:  # soft
+            case _:  # all keys
                 return Focus(masked_softmax(scores_bts, valid_bts))
 
     def _local(
-        self, query: Array, memory: PreparedMemory, position: Array | None
+        self,
+        query: Array,
+        memory: PreparedMemory,
+        position: Array | None,
+        chosen: LocalM,
     ) -> Focus:
-        num_keys = memory["valid"].shape[1]
-        window = self.selection.window
+        num_keys, window = memory["valid"].shape[1], chosen.window
         width = selection.window_width(window, num_keys)
         centre_bt = self._centre(query, memory, position)
         valid_btw: Array
@@ -188,7 +192,7 @@ class MemoryAttention(nn.Module):
             centre_bt,
             valid_btw,
             window=window,
-            gaussian=self.selection.kind == "local_p",
+            gaussian=isinstance(chosen, LocalP),
         )
         return Focus(weights_btw, start_b[:, None] if is_alone else None)
 
@@ -196,7 +200,7 @@ class MemoryAttention(nn.Module):
         self, query: Array, memory: PreparedMemory, position: Array | None
     ) -> Array:
         lengths = jnp.sum(memory["valid"], axis=-1)
-        if self.selection.kind == "local_p":
+        if isinstance(self.selection, LocalP):
             kernel = jnp.asarray(self.centre_kernel, self.dtype)
             vector = jnp.asarray(self.centre_vector, self.dtype)
             return selection.predicted_centre(query, kernel, vector, lengths)

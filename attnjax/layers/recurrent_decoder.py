@@ -134,8 +134,9 @@ class RecurrentDecoder(nn.Module):
         num_tokens = embedded.shape[1]
         position_tb = carry.position[None, :] + jnp.arange(num_tokens)[:, None]
         noise_tbs = self.choice_noise(position_tb, memory, train=train)
-        if noise_tbs is not None and train and self.config.selection.kind == "hard":
-            rate, rows = self.config.selection.soft_rate, embedded.shape[:1]
+        selection = self.config.selection
+        if noise_tbs is not None and train and isinstance(selection, hard.HardChoice):
+            rate, rows = selection.soft_rate, embedded.shape[:1]
             is_soft = jax.random.bernoulli(self.make_rng("dropout"), rate, rows)
             memory = {**memory, "is_soft": is_soft}
         gates_tbg = self.input_gates(jnp.swapaxes(embedded, 0, 1))
@@ -168,7 +169,7 @@ class RecurrentDecoder(nn.Module):
             ``[T, B, S]``; None where no key is drawn.
         """
         selection = self.config.selection
-        if selection.kind not in ("hard", "gumbel"):
+        if not isinstance(selection, hard.HardChoice | hard.GumbelChoice):
             return None
         num_keys = memory["valid"].shape[1]
         if train:

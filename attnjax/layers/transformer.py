@@ -8,11 +8,12 @@ from typing import Any
 import jax.numpy as jnp
 from flax import linen as nn
 
-from attnjax.config import MechanismConfig, TransformerConfig
+from attnjax.config import TransformerConfig
 from attnjax.layers.attention import Memory, MultiHeadAttention
 from attnjax.layers.dropout import Dropout
 from attnjax.layers.feed_forward import FeedForward
 from attnjax.layers.norm import LayerNorm
+from attnjax.ops.catalog import entry
 from attnjax.ops.entry import Slot
 from attnjax.partitioning import split_rows
 from attnjax.types import Array, Attended, Mask, PyTree
@@ -51,15 +52,17 @@ class EncoderLayer(nn.Module):
 
     Attributes:
         config: sizes, rates and variants.
+        index: of the layer in its stack, from 0; it chooses the mechanism.
         dtype: of the computation; parameters are float32.
     """
 
     config: TransformerConfig
+    index: int
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
         """Makes the sublayers."""
-        self.attention = _attention(self.config, "encoder", self.dtype)
+        self.attention = _attention(self.config, "encoder", self.index, self.dtype)
         self.feed_forward = _feed_forward(self.config, self.dtype)
         self.attention_residual = _residual(self.config, self.dtype)
         self.feed_forward_residual = _residual(self.config, self.dtype)
@@ -85,16 +88,18 @@ class DecoderLayer(nn.Module):
 
     Attributes:
         config: sizes, rates and variants.
+        index: of the layer in its stack, from 0; it chooses the mechanism.
         dtype: of the computation; parameters are float32.
     """
 
     config: TransformerConfig
+    index: int
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
         """Makes the sublayers."""
-        self.self_attention = _attention(self.config, "decoder", self.dtype)
-        self.cross_attention = _attention(self.config, "cross", self.dtype)
+        self.self_attention = _attention(self.config, "decoder", self.index, self.dtype)
+        self.cross_attention = _attention(self.config, "cross", self.index, self.dtype)
         self.feed_forward = _feed_forward(self.config, self.dtype)
         self.self_residual = _residual(self.config, self.dtype)
         self.cross_residual = _residual(self.config, self.dtype)
@@ -202,7 +207,7 @@ class Encoder(nn.Module):
         run = _rematerialised(self.config, train)
         attention = {}
         for index in range(self.config.encoder_layers):
-            layer = EncoderLayer(self.config, self.dtype, name=f"layer_{index}")
+            layer = EncoderLayer(self.config, index, self.dtype, name=f"layer_{index}")
             x, attention[f"layer_{index}/self"] = run(layer, x, mask)
         if self.final_norm:
             x = LayerNorm(dtype=self.dtype, name="norm")(x)
@@ -225,7 +230,7 @@ class Decoder(nn.Module):
     def setup(self) -> None:
         """Makes the layers."""
         self.layers = [
-            DecoderLayer(self.config, self.dtype, name=f"layer_{index}")
+            DecoderLayer(self.config, index, self.dtype, name=f"layer_{index}")
             for index in range(self.config.decoder_layers)
         ]
         if self.final_norm:
@@ -308,22 +313,20 @@ class Decoder(nn.Module):
         return self.norm(x) if self.final_norm else x
 
 
-def _attention(config: TransformerConfig, slot: Slot, dtype: Any) -> MultiHeadAttention:
-    mechanisms: dict[Slot, MechanismConfig] = {
-        "encoder": config.encoder_attention,
-        "decoder": config.decoder_attention,
-        "cross": config.cross_attention,
-    }
-    is_dense = mechanisms[slot].kind == "dense"
+def _attention(
+    config: TransformerConfig, slot: Slot, layer: int, dtype: Any
+) -> MultiHeadAttention:
+    mechanism = config.mechanism(slot, layer)
+    takes_scorer = entry(mechanism).accepts_score
     return MultiHeadAttention(
         width=config.width,
         num_heads=config.num_heads,
-        scorer=config.scorer if is_dense else "scaled_dot",
+        scorer=config.scorer if takes_scorer else "scaled_dot",
         max_keys=config.max_positions,
-        mechanism=mechanisms[slot],
+        mechanism=mechanism,
         slot=slot,
         positions="none" if slot == "cross" else config.positions,
-        dropout=config.attention_dropout if is_dense else 0.0,
+        dropout=config.attention_dropout if takes_scorer else 0.0,
         dtype=dtype,
     )
 

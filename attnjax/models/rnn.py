@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -12,6 +12,7 @@ from attnjax.layers.dropout import Dropout
 from attnjax.layers.embedding import Embedding
 from attnjax.layers.recurrent import RecurrentEncoder
 from attnjax.layers.recurrent_decoder import RecurrentDecoder
+from attnjax.ops.hard import HardChoice
 from attnjax.ops.reinforce import Baseline, advantages, empty_baseline, surrogate
 from attnjax.types import (
     Array,
@@ -34,9 +35,9 @@ class RNNSeq2Seq(nn.Module):
     Bahdanau et al. 2015     ``attention="additive", query="previous"``
     Luong et al. 2015        ``cell="lstm", query="current", input_feeding=True``,
                              any attention, ``bidirectional=False``
-      its local attention    and ``selection=SelectionConfig(kind="local_p")``
+      its local attention    and ``selection=LocalP()``
     Sutskever et al. 2014    ``cell="lstm", attention="none"``
-    Xu et al. 2015, hard     ``selection=SelectionConfig(kind="hard")``
+    Xu et al. 2015, hard     ``selection=HardChoice()``
     =======================  =====================================================
 
     Without attention all that the decoder learns about the source is its initial state,
@@ -102,7 +103,7 @@ class RNNSeq2Seq(nn.Module):
         memory_width = directions * config.hidden_width
         self.decoder = RecurrentDecoder(config, memory_width, self.dtype)
         self.dropout = Dropout(config.dropout)
-        if config.selection.kind == "hard":
+        if isinstance(config.selection, HardChoice):
             self.baseline = self.variable("baseline", "cost", empty_baseline)
 
     def __call__(self, source: Tokens, inputs: Tokens, *, train: bool) -> Decoded:
@@ -171,7 +172,7 @@ class RNNSeq2Seq(nn.Module):
         Returns:
             Float32 scalar, summed over the batch; its value is that of the entropy.
         """
-        selection = self.config.selection
+        selection = cast(HardChoice, self.config.selection)
         baseline: Baseline = self.baseline.value
         self.baseline.value = baseline.moved(costs, weights, selection.baseline_decay)
         advantage = advantages(costs, weights, baseline.value)

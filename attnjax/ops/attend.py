@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import jax.numpy as jnp
 
+from attnjax.fields import Options
 from attnjax.ops.door import door, require_array, require_facts
 from attnjax.ops.masks import allowed
 from attnjax.ops.relative import Bias, biased
@@ -51,6 +53,11 @@ def attend(
     used = weights if dropout is None else dropout(weights)
     context = jnp.einsum("...ts,...sv->...tv", used.astype(value.dtype), value)
     return Attended(context, weights)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dense(Options):
+    """Every query sees every key, with the model's scorer and dropout."""
 
 
 @door

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from attnjax.fields import Options, UnitsOrZero
 from attnjax.ops.attend import dense_attention
 from attnjax.ops.door import door, require_fit
 from attnjax.ops.masks import leading_shape, refuse, require_self, with_rank
@@ -63,6 +65,14 @@ def axial_attention_2d(
     turned = None if valid is None else jnp.swapaxes(valid, -1, -2)
     along_columns = dense_attention(query, key, second, Mask(valid=turned)).context
     return Attended(jnp.swapaxes(along_columns, -2, -3).astype(value.dtype), None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Axial(Options):
+    """Attention along the rows and columns of a grid."""
+
+    # rows of the grid that a sentence is folded into; 0: the square root of its length
+    rows: UnitsOrZero = 0
 
 
 @door

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attnjax.fields import Options, Seed, Units, UnitsOrZero
 from attnjax.ops.blocks import (
     FILLED,
     SMALLEST_BLOCK,
@@ -26,32 +27,13 @@ from attnjax.types import Array, Attended, Mask
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BlockPattern:
-    """Which blocks see each other.
+class BlockSparse(Options):
+    """Blocks that see their neighbours, global blocks and random ones."""
 
-    Attributes:
-        block: positions of a block.
-        num_global: first blocks that see all and are seen by all.
-        num_random: random blocks that each other block sees.
-        seed: of their choice.
-
-    Raises:
-        ValueError: if a number is too small, or the seed has more than 32 bits.
-    """
-
-    block: int = 64
-    num_global: int = 1
-    num_random: int = 2
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.block < 1 or min(self.num_global, self.num_random) < 0:
-            raise ValueError(
-                "block must be at least 1, num_global and num_random at least 0, got "
-                f"{self}."
-            )
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed must be in [0, 2^32), got {self.seed}.")
+    block: Units = 64  # positions that are kept or left out together
+    num_global: UnitsOrZero = 1  # first blocks that see all and are seen by all
+    num_random: UnitsOrZero = 2  # random blocks that each other block sees
+    seed: Seed = 0  # seed of their choice
 
 
 @door
@@ -83,7 +65,7 @@ def block_sparse_attention(
         mask: which query may attend to which key; valid, causal and window are
             honoured.
         bias: added to the scores, a function of the offset of key from query.
-        **options: of `BlockPattern`. With a block, or global blocks, of ``T`` positions
+        **options: of `BlockSparse`. With a block, or global blocks, of ``T`` positions
             this is dense attention.
 
     Returns:
@@ -93,7 +75,7 @@ def block_sparse_attention(
         ValueError: if an option is out of its range, the mask has segments, or there
             are not as many queries as keys.
     """
-    pattern = BlockPattern(**options)
+    pattern = BlockSparse(**options)
     refuse(
         mask,
         "block_sparse",
@@ -125,12 +107,12 @@ def block_sparse_pattern(
     Args:
         query_position: ``[..., 1]`` int.
         key_position: ``[..., S]`` int, all positions from 0 on.
-        **options: of `BlockPattern`.
+        **options: of `BlockSparse`.
 
     Returns:
         Bool ``[..., S]``; of later keys, too, which the mask forbids.
     """
-    pattern = BlockPattern(**options)
+    pattern = BlockSparse(**options)
     query_block = query_position // pattern.block
     key_block = key_position // pattern.block
     near = jnp.abs(key_block - query_block) <= 1
@@ -142,7 +124,7 @@ def block_sparse_pattern(
 
 def random_blocks(
     num_blocks: int,
-    pattern: BlockPattern,
+    pattern: BlockSparse,
     *,
     causal: bool,
     own_blocks: Array | None = None,
@@ -216,9 +198,7 @@ def _own_blocks(mask: Mask, block: int) -> jax.Array | None:
     return -(-length // block)
 
 
-def _attend_random(
-    queries: Side, keys: Side, pattern: BlockPattern, rule: Rule
-) -> Part:
+def _attend_random(queries: Side, keys: Side, pattern: BlockSparse, rule: Rule) -> Part:
     """The drawn blocks of each block."""
     key_blocks, causal = cut(keys, pattern.block), rule.mask.causal
     own_blocks = None if causal else _own_blocks(rule.mask, pattern.block)
@@ -228,7 +208,7 @@ def _attend_random(
 
 
 def _attend_neighbours(
-    queries: Side, keys: Side, pattern: BlockPattern, rule: Rule
+    queries: Side, keys: Side, pattern: BlockSparse, rule: Rule
 ) -> Part:
     """The blocks beside each block and itself, without the global ones."""
 

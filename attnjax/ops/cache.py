@@ -19,6 +19,9 @@ Pattern = Callable[..., Array]
 """``(query position, key position, **options) -> bool``, of arrays that broadcast."""
 
 
+Score = Callable[[Array, Array], Array]
+"""``(query [..., T, K], prepared key [..., S, *]) -> scores [..., T, S]``."""
+
 Reader = Callable[..., Attended]
 """``(scores, value, mask) -> Attended``."""
 
@@ -97,6 +100,7 @@ def attend_cached(
     allowed: Array,
     bias: Bias | None = None,
     read: Reader = attend,
+    score: Score | None = None,
 ) -> jax.Array:
     """One query a row attends to a cache.
 
@@ -106,13 +110,19 @@ def attend_cached(
         offset: ``[B, S]`` int, position of what each place holds minus the query's.
         allowed: ``[B, S]`` bool, places that may be attended to.
         bias: added to the scores, a function of the offset.
-        read: scores (float32, as in the pass over whole sequences), value and mask to
-            the context.
+        read: scores, value and mask to the context.
+        score: query and keys to scores; None takes scaled dot products in float32, as
+            in the pass over whole sequences.
 
     Returns:
         Context ``[B, H, 1, V]``.
     """
-    scores = scaled_dot_scores(query.astype(jnp.float32), cache.key.astype(jnp.float32))
+    if score is None:
+        scores: Array = scaled_dot_scores(
+            query.astype(jnp.float32), cache.key.astype(jnp.float32)
+        )
+    else:
+        scores = score(query, cache.key)
     mask = Mask(valid=allowed).over_heads()
     attended = read(biased_step(scores, bias, offset), cache.value, mask)
     return jnp.asarray(attended.context)
@@ -143,11 +153,14 @@ def with_pattern(
         bias: Bias | None = None,
         **options: Any,
     ) -> tuple[jax.Array, KeyValueCache]:
+        score = options.pop("score", None)  # of entries that accept one
         cache = append(cache, key, value, position)
         slot, position = jnp.arange(cache.value.shape[2])[None, :], position[:, None]
         seen = (slot <= position) & pattern(position, slot, **options)
         how = attend if read is None else functools.partial(read, **options)
-        return attend_cached(query, cache, slot - position, seen, bias, how), cache
+        return attend_cached(
+            query, cache, slot - position, seen, bias, how, score
+        ), cache
 
     return Incremental(begin, step, state)
 

@@ -1,14 +1,16 @@
 """All mechanisms, a line each; what models, tests, benchmarks and the table read.
 
-To add one: a file in this package with the pure function, an entry here, its name in
-`attnjax.config.MechanismName`, and a field of `MechanismConfig` for each new option.
-The laws of ``tests/ops/test_laws.py`` and everything else then cover it.
+To add one: a file in this package with the pure function and the class of its options,
+and an entry here, under the name by which configs choose it. The laws of
+``tests/ops/test_laws.py`` and everything else then cover it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from attnjax.fields import Kinds, Options
 from attnjax.ops import (
     block_sparse,
     cache,
@@ -23,22 +25,36 @@ from attnjax.ops import (
     sparse,
     topk,
 )
-from attnjax.ops.attend import dense_attention
-from attnjax.ops.axial import axial_attention
-from attnjax.ops.chunked import chunked_attention
-from attnjax.ops.cluster import clustered_attention
+from attnjax.ops.attend import Dense, dense_attention
+from attnjax.ops.axial import Axial, axial_attention
+from attnjax.ops.chunked import Chunked, chunked_attention
+from attnjax.ops.cluster import Clustered, clustered_attention
 from attnjax.ops.compressed import (
+    MemoryCompressed,
     memory_compressed_attention,
     memory_compressed_parameters,
 )
-from attnjax.ops.entry import SLOTS, Entry
-from attnjax.ops.hard import attend_to_best, gumbel_attention, hard_attention
+from attnjax.ops.entry import Entry
+from attnjax.ops.hard import (
+    Gumbel,
+    Hard,
+    attend_to_best,
+    gumbel_attention,
+    hard_attention,
+)
 from attnjax.ops.lowrank import (
+    Linformer,
+    Nystrom,
     linformer_attention,
     linformer_parameters,
     nystrom_attention,
 )
-from attnjax.ops.routing import routing_attention, routing_buffers, update_centroids
+from attnjax.ops.routing import (
+    Routing,
+    routing_attention,
+    routing_buffers,
+    update_centroids,
+)
 
 SELF_ONLY = (
     "its pattern is one of positions, and those of queries and keys are not the same "
@@ -47,7 +63,8 @@ SELF_ONLY = (
 CATALOG: Mapping[str, Entry] = {
     "dense": Entry(
         attend=dense_attention,
-        slots=SLOTS,
+        options=Dense,
+        accepts_score=True,
         limit=lambda n: {},
         cost="time n^2, memory n^2",
         memory_exponent=2.0,
@@ -57,10 +74,7 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "chunked": Entry(
         attend=chunked_attention,
-        options=("chunk",),
-        slots=("encoder", "decoder", "cross", "classifier"),
-        refusal="a recurrent decoder has one query at a time, and n scores need no "
-        "chunks",
+        options=Chunked,
         limit=lambda n: {"chunk": max(1, n // 2)},
         cost="time n^2, memory n chunk",
         memory_exponent=1.0,
@@ -70,11 +84,11 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "linformer": Entry(
         attend=linformer_attention,
-        options=("rank",),
+        options=Linformer,
         facts=("valid",),
-        slots=("encoder", "cross", "classifier"),
-        refusal="its keys mix all positions, so it cannot be causal, and each query of "
-        "a recurrent decoder would mix them again",
+        slots=("encoder", "cross"),
+        max_keys="limit",
+        refusal="its keys mix all positions, so it cannot be causal",
         limit_reason="rank n needs identity projections, which are learned parameters",
         reference=references.linformer,
         cost="time n rank, memory n rank",
@@ -86,9 +100,9 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "nystrom": Entry(
         attend=nystrom_attention,
-        options=("rank",),
+        options=Nystrom,
         facts=("valid",),
-        slots=("encoder", "classifier"),
+        slots=("encoder",),
         refusal="its landmarks are means over all queries, later ones too, and over "
         "all keys",
         limit_reason="with rank n it nears dense attention as the iterations of its "
@@ -104,10 +118,8 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "memory_compressed": Entry(
         attend=memory_compressed_attention,
-        options=("stride",),
+        options=MemoryCompressed,
         facts=("valid", "causal"),
-        slots=("encoder", "decoder", "cross", "classifier"),
-        refusal="each query of a recurrent decoder would compress the keys again",
         limit_reason="stride 1 needs identity kernels, which are learned parameters",
         reference=references.memory_compressed,
         cost="time n^2 / stride, memory n",
@@ -120,9 +132,10 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "routing": Entry(
         attend=routing_attention,
-        options=("clusters",),
+        options=Routing,
+        max_keys="read",
         facts=("valid",),
-        slots=("encoder", "classifier"),
+        slots=("encoder",),
         refusal="a cluster takes the best positions of the whole sentence, so that a "
         "later token can push an earlier one out",
         limit=lambda n: {"clusters": 1},
@@ -137,9 +150,9 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "clustered": Entry(
         attend=clustered_attention,
-        options=("clusters", "top_k", "rounds", "chunk", "seed"),
+        options=Clustered,
         facts=("valid",),
-        slots=("encoder", "classifier"),
+        slots=("encoder",),
         refusal="queries share weights with those of their cluster, later ones too",
         limit=lambda n: {"top_k": n},
         cost="time n clusters + n top_k, memory n clusters",
@@ -150,9 +163,9 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "axial": Entry(
         attend=axial_attention,
-        options=("rows",),
+        options=Axial,
         facts=("valid",),
-        slots=("encoder", "classifier"),
+        slots=("encoder",),
         refusal="a sequence is folded by its length, which a decoder does not know",
         limit=lambda n: {"rows": 1},
         cost="time n sqrt(n), memory n sqrt(n)",
@@ -162,8 +175,8 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "sliding_window": Entry(
         attend=local.sliding_window_attention,
-        options=("window", "dilation"),
-        slots=("encoder", "decoder", "classifier"),
+        options=local.SlidingWindow,
+        slots=("encoder", "decoder"),
         refusal=SELF_ONLY,
         limit=lambda n: {"window": n},
         cost="time n window, memory n",
@@ -177,9 +190,9 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "local_global": Entry(
         attend=local_global.local_global_attention,
-        options=("window", "num_global"),
+        options=local_global.LocalGlobal,
         facts=("valid", "causal", "window"),
-        slots=("encoder", "decoder", "classifier"),
+        slots=("encoder", "decoder"),
         refusal=SELF_ONLY,
         limit=lambda n: {"window": 1, "num_global": n},
         cost="time n (window + num_global), memory n",
@@ -195,9 +208,10 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "strided": Entry(
         attend=sparse.strided_attention,
-        options=("stride",),
+        options=sparse.Strided,
         from_sizes={"stride": sparse.stride_of},
-        slots=("encoder", "decoder", "classifier"),
+        max_keys="read",
+        slots=("encoder", "decoder"),
         refusal=SELF_ONLY,
         limit=lambda n: {"stride": n},
         cost="time n (stride + n / stride), memory n",
@@ -209,10 +223,11 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "fixed": Entry(
         attend=sparse.fixed_attention,
-        options=("stride", "num_global"),
+        options=sparse.Fixed,
         from_sizes={"stride": sparse.stride_of},
+        max_keys="read",
         facts=("valid", "causal", "window"),
-        slots=("encoder", "decoder", "classifier"),
+        slots=("encoder", "decoder"),
         refusal=SELF_ONLY,
         limit=lambda n: {"stride": n},
         cost="time n (stride + num_global n / stride), memory n",
@@ -224,9 +239,9 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "block_sparse": Entry(
         attend=block_sparse.block_sparse_attention,
-        options=("block", "num_global", "num_random", "seed"),
+        options=block_sparse.BlockSparse,
         facts=("valid", "causal", "window"),
-        slots=("encoder", "decoder", "classifier"),
+        slots=("encoder", "decoder"),
         refusal=SELF_ONLY,
         limit=lambda n: {"block": n},
         cost="time n block (3 + num_global + num_random), memory n",
@@ -238,7 +253,7 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "hard": Entry(
         attend=hard_attention,
-        slots=SLOTS,
+        options=Hard,
         limit_reason="one key has all the weight; no option spreads it",
         reference=references.best_key,
         cost="time n^2, memory n^2",
@@ -250,8 +265,7 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "gumbel": Entry(
         attend=gumbel_attention,
-        options=("temperature",),
-        slots=SLOTS,
+        options=Gumbel,
         limit_reason="one key has all the weight; the temperature spreads the gradient",
         reference=references.best_key,
         cost="time n^2, memory n^2",
@@ -263,9 +277,7 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "top_k": Entry(
         attend=topk.top_k_attention,
-        options=("top_k", "chunk"),
-        slots=("encoder", "decoder", "cross", "classifier"),
-        refusal="it forms no weights, which a recurrent decoder reads",
+        options=topk.TopK,
         limit=lambda n: {"top_k": n},
         cost="time n^2, memory n chunk",
         memory_exponent=1.0,
@@ -275,9 +287,9 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "lsh": Entry(
         attend=lsh.lsh_attention,
-        options=("block", "clusters", "rounds", "seed", "attend_to_self"),
+        options=lsh.LSH,
         facts=("valid", "causal", "window"),
-        slots=("encoder", "decoder", "classifier"),
+        slots=("encoder", "decoder"),
         refusal="queries and keys share their projection, so they must be the same "
         "positions",
         limit=lambda n: {"block": n, "clusters": 1, "attend_to_self": True},
@@ -290,10 +302,8 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "linear": Entry(
         attend=linear.linear_attention,
-        options=("chunk",),
+        options=linear.Linear,
         facts=("valid", "causal"),
-        slots=("encoder", "decoder", "cross", "classifier"),
-        refusal="it forms no weights, which a recurrent decoder reads",
         limit_reason="its kernel is another than the exponential",
         reference=references.linear,
         cost="time n K^2, memory n K",
@@ -304,10 +314,8 @@ CATALOG: Mapping[str, Entry] = {
     ),
     "favor": Entry(
         attend=favor.favor_from_options,
-        options=("features", "redraw_every", "chunk"),
+        options=favor.Favor,
         facts=("valid", "causal"),
-        slots=("encoder", "decoder", "cross", "classifier"),
-        refusal="it forms no weights, which a recurrent decoder reads",
         limit_reason="its error falls as 1 / sqrt(features) only once these outnumber "
         "the kernel's relative variance, exp(|q + k|^2) - 1 of scaled q and k",
         reference=references.favor,
@@ -321,11 +329,19 @@ CATALOG: Mapping[str, Entry] = {
 }
 
 
-def entry(name: str) -> Entry:
+# What a config chooses from.
+MECHANISMS = Kinds(
+    noun="attention mechanism",
+    classes={name: line.options for name, line in CATALOG.items()},
+    in_turn=True,
+)
+
+
+def entry(mechanism: str | Options) -> Entry:
     """The catalog's line of a mechanism.
 
     Args:
-        name: as in `CATALOG`.
+        mechanism: its name in `CATALOG`, or its options.
 
     Returns:
         The entry.
@@ -333,9 +349,30 @@ def entry(name: str) -> Entry:
     Raises:
         ValueError: if there is no such mechanism.
     """
-    if name not in CATALOG:
-        raise ValueError(
-            f"there is no attention mechanism {name!r}; the catalog has "
-            f"{', '.join(CATALOG)}."
-        )
-    return CATALOG[name]
+    if not isinstance(mechanism, str):
+        return CATALOG[MECHANISMS.name(mechanism)]
+    MECHANISMS.find(mechanism)
+    return CATALOG[mechanism]
+
+
+def mechanism(kind: str, **options: Any) -> Options:
+    """The options of a mechanism, chosen by name.
+
+    >>> mechanism("sliding_window", window=8)
+    SlidingWindow(window=8, dilation=1)
+
+    Args:
+        kind: a name in `CATALOG`.
+        **options: those that are not to have their default.
+
+    Returns:
+        What a config or a layer takes as its mechanism.
+
+    Raises:
+        ValueError: if there is no such mechanism, it has no such option, or a value is
+            out of range.
+    """
+    chosen = MECHANISMS.find(kind)
+    for option in options.keys() - {*chosen.names()}:
+        raise ValueError(f"{option} {MECHANISMS.unread([kind], option)}.")
+    return chosen(**options)

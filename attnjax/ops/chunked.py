@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.fields import Options, Units
 from attnjax.ops.door import door
 from attnjax.ops.fused import kernel_attention, kernel_fits
 from attnjax.ops.masks import allowed_at, leading_shape, pad_axis, with_rank
@@ -44,6 +46,13 @@ class _Side(NamedTuple):
     positions: jax.Array
     valid: jax.Array | None
     segments: jax.Array | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chunked(Options):
+    """Dense attention that never holds the n x n matrix."""
+
+    chunk: Units = 256  # positions that are computed at once
 
 
 @door

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.fields import Options, Seed, Units, UnitsOrZero
 from attnjax.ops.door import door
 from attnjax.ops.masks import refuse, require_self, with_rank
 from attnjax.ops.padding import over_common_axes, root_above, roots_above
@@ -20,6 +22,18 @@ _SHARED = (
     "the queries of a cluster share the weights of their mean, which later queries and "
     "other segments would enter; use sliding_window, lsh or chunked attention"
 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clustered(Options):
+    """Attention of clusters of queries that are alike."""
+
+    # clusters of queries; 0: about the square root of each sentence's own length
+    clusters: UnitsOrZero = 0
+    top_k: Units = 32  # best keys of a cluster, which each of its queries weighs anew
+    rounds: Units = 2  # rounds of k-means
+    chunk: Units = 256  # positions that are computed at once
+    seed: Seed = 0  # seed of the hashes that k-means starts from
 
 
 @door

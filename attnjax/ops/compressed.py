@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from attnjax.fields import Options, UnitsOrZero
 from attnjax.ops import cache as full_cache
 from attnjax.ops.attend import attend
 from attnjax.ops.door import door, require_owned
@@ -25,6 +27,13 @@ _BLOCKS = (
     "a compressed key stands for a whole block of positions, which a window or a "
     "segment may cut; use sliding_window, chunked or dense attention"
 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryCompressed(Options):
+    """Attention to keys that stand for blocks of positions."""
+
+    stride: UnitsOrZero = 0  # positions per compressed key; 0: 3, the paper's
 
 
 @door

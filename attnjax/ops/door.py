@@ -102,7 +102,7 @@ def step_door(step: Function) -> Function:
         position: Array,
         **options: Any,
     ) -> Any:
-        require_fit("a step", query, key, value, any_width=False)
+        require_fit("a step", query, key, value, any_width="score" in options)
         rows = query.shape[0]
         is_step = query.ndim == 4 and query.shape[-2] == key.shape[-2] == 1
         if not is_step or {array.shape[:2] for array in (key, value)} != {

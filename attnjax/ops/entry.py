@@ -10,13 +10,14 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
+from attnjax.fields import Options
 from attnjax.ops.door import door, step_door
 from attnjax.types import Array, Attended, PyTree
 
 Fact = Literal["valid", "causal", "window", "segments"]
-Slot = Literal["encoder", "decoder", "cross", "rnn", "classifier"]
+Slot = Literal["encoder", "decoder", "cross"]
 FACTS: tuple[Fact, ...] = ("valid", "causal", "window", "segments")
-SLOTS: tuple[Slot, ...] = ("encoder", "decoder", "cross", "rnn", "classifier")
+SLOTS: tuple[Slot, ...] = ("encoder", "decoder", "cross")
 
 
 class Sizes(NamedTuple):
@@ -55,8 +56,8 @@ class Incremental(NamedTuple):
             leaf leads with the batch axis.
         step: ``(query [B, H, 1, K], key [B, H, 1, K], value [B, H, 1, V], cache,
             position [B], **options, **parameters) -> (context [B, H, 1, V], cache)``.
-            ``position`` is that of the token in its row; ``bias`` is passed as well if
-            the entry accepts one.
+            ``position`` is that of the token in its row; ``bias`` and ``score`` are
+            passed as well if the entry accepts them.
         state: the size of the cache in words, such as "window".
     """
 
@@ -72,12 +73,16 @@ class Entry:
     Attributes:
         attend: the pure function ``(query, key, value, mask, **options, **parameters)``
             to `Attended`, see `attnjax.types.Mechanism`.
-        options: keyword arguments that a config sets.
+        options: the class of its options, whose fields are keyword arguments of
+            `attend`; it stands beside that function.
         from_sizes: option to the number that a layer takes where a config says 0.
             It must not follow from the length of a batch, which would make a sentence
             depend on what it is padded with.
         facts: what `attend` honours of a mask; it refuses the others.
         slots: where models may use it.
+        max_keys: what it does with the longest sequence of a layer: nothing ("unread"),
+            shapes or options follow from it ("read"), or its arrays end there as well,
+            so that no sequence may be longer ("limit").
         refusal: why it may not be used in the other slots.
         limit: ``(number of keys) -> options`` with which it equals dense attention;
             None where no option makes it so, and ``limit_reason`` says why.
@@ -94,6 +99,8 @@ class Entry:
             that rotary positions keep their meaning.
         shares_query_key: whether queries and keys come from one projection, keys
             brought to unit mean square.
+        accepts_score: whether the model's scorer and the dropout of weights are passed,
+            as ``score`` and ``dropout``; keys then come prepared by the scorer.
         accepts_bias: whether ``bias``, a function of the offset between key and query,
             is added to the scores; see `attnjax.ops.relative`.
         needs_rng: whether ``rng`` is passed in training (None otherwise).
@@ -106,12 +113,13 @@ class Entry:
     """
 
     attend: Callable[..., Attended]
-    options: tuple[str, ...] = ()
+    options: type[Options]
     from_sizes: Mapping[str, Callable[[Sizes], int]] = dataclasses.field(
         default_factory=dict
     )
     facts: tuple[Fact, ...] = FACTS
-    slots: tuple[Slot, ...]
+    slots: tuple[Slot, ...] = SLOTS
+    max_keys: Literal["unread", "read", "limit"] = "unread"
     refusal: str = ""
     limit: Callable[[int], Mapping[str, Any]] | None = None
     limit_reason: str = ""
@@ -123,6 +131,7 @@ class Entry:
     normalised: bool = True
     pairwise: bool = True
     shares_query_key: bool = False
+    accepts_score: bool = False
     accepts_bias: bool = False
     needs_rng: bool = False
     parameters: Callable[..., Mapping[str, Parameter]] | None = None
@@ -139,40 +148,39 @@ class Entry:
             object.__setattr__(self, "incremental", incremental)
 
     def chosen(
-        self, options: Mapping[str, Any], sizes: Sizes | None = None
+        self, options: Options | None = None, sizes: Sizes | None = None
     ) -> dict[str, Any]:
-        """The options of this entry out of those of all mechanisms.
+        """The options as keyword arguments.
 
         Args:
-            options: by name, of any mechanism.
+            options: of the class that the entry names; None means the defaults.
             sizes: of the layer, for what `from_sizes` lists; None leaves a 0 as it is.
 
         Returns:
             Keyword arguments for the functions of this entry.
 
         Raises:
-            ValueError: if one of its options is not given.
+            ValueError: if the options are those of another mechanism.
         """
-        missing = [name for name in self.options if name not in options]
-        if missing:
+        options = self.options() if options is None else options
+        if type(options) is not self.options:
             raise ValueError(
-                f"the mechanism of {self.paper} reads the options "
-                f"{', '.join(self.options)}, and {', '.join(missing)} was not given; "
-                "each is a field of attnjax.config.MechanismConfig."
+                f"the mechanism of {self.paper} takes the options "
+                f"{self.options.__name__}, got {options!r}."
             )
-        chosen = {name: options[name] for name in self.options}
+        chosen = {name: getattr(options, name) for name in self.options.names()}
         if sizes is not None:
             for name, number in self.from_sizes.items():
                 chosen[name] = chosen[name] or number(sizes)
         return chosen
 
     def bind(
-        self, options: Mapping[str, Any], sizes: Sizes | None = None
+        self, options: Options | None = None, sizes: Sizes | None = None
     ) -> Callable[..., Attended]:
         """The mechanism with its options set.
 
         Args:
-            options: by name; those of other mechanisms are left aside.
+            options: as for `chosen`.
             sizes: as for `chosen`.
 
         Returns:
@@ -181,14 +189,14 @@ class Entry:
         return functools.partial(self.attend, **self.chosen(options, sizes))
 
     def draw(
-        self, rng: Array, sizes: Sizes, options: Mapping[str, Any]
+        self, rng: Array, sizes: Sizes, options: Options | None = None
     ) -> dict[str, jax.Array]:
         """Fresh parameters and buffers, for use without a layer.
 
         Args:
             rng: a PRNG key.
             sizes: heads and widths.
-            options: by name; those of other mechanisms are left aside.
+            options: as for `chosen`.
 
         Returns:
             Arrays by name, keyword arguments of `attend`; empty for most mechanisms.

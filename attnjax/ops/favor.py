@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.fields import CountOrZero, Options, Units
 from attnjax.ops import feature_sums
 from attnjax.ops.door import door, require_owned
 from attnjax.ops.entry import Incremental, Parameter, Sizes
@@ -17,6 +19,16 @@ from attnjax.ops.masks import with_rank
 from attnjax.types import Array, Attended, Mask
 
 EPSILON = 1e-6  # as the authors' TensorFlow code; their JAX code has 1e-4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Favor(Options):
+    """Softmax attention estimated with random features."""
+
+    features: Units = 128  # random features
+    # training steps between new random features; 0: never
+    redraw_every: CountOrZero = 1_000
+    chunk: Units = 256  # positions that are computed at once
 
 
 @door

@@ -7,17 +7,65 @@ noise for a draw, and none for the best key.
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 
+from attnjax.fields import (
+    Fraction,
+    NotNegative,
+    Options,
+    ReadWith,
+    Seed,
+    Temperature,
+    Within,
+)
 from attnjax.ops.door import door, require_allowed, require_same_shape
 from attnjax.ops.masks import allowed, with_rank
 from attnjax.ops.relative import Bias, biased
 from attnjax.ops.scorers import scaled_dot_scores
 from attnjax.ops.softmax import masked_softmax
 from attnjax.types import Array, Attended, Mask
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hard(Options):
+    """A single key: drawn in training, the best one at test time."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gumbel(Options):
+    """A single key, with the gradient of a relaxed choice."""
+
+    temperature: Temperature = 1.0  # temperature tau of the relaxed choice
+
+
+_SAMPLED = ReadWith({"test_choice": ("sample",)})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HardChoice(Options):
+    """A single key, learned by REINFORCE (Xu et al. 2015, section 4.1)."""
+
+    # key at test time: the best one, or one drawn with its probability
+    test_choice: Literal["argmax", "sample"] = "argmax"
+    seed: Annotated[Seed, _SAMPLED] = 0  # seed of what is drawn at test time
+    # share of training sentences that attend to all keys after all
+    soft_rate: Annotated[float, Within(least=0, most=1)] = 0.5
+    cost_weight: NotNegative = 1.0  # lambda_r, of the gradient by REINFORCE
+    entropy_weight: NotNegative = 0.01  # lambda_e, of the choices' entropy in nats
+    baseline_decay: Fraction = 0.9  # decay of the moving average of a token's cost
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GumbelChoice(Gumbel):
+    """A single key, with the gradient of a relaxed choice (Jang et al. 2017)."""
+
+    # key at test time: the best one, or one drawn with its probability
+    test_choice: Literal["argmax", "sample"] = "argmax"
+    seed: Annotated[Seed, _SAMPLED] = 0  # seed of what is drawn at test time
 
 
 def choose(
@@ -153,7 +201,7 @@ def hard_attention(
     Their gradient, REINFORCE, needs the cost that a choice led to, which a layer does
     not know: here the gradient is that of the softmax (straight-through, Bengio et al.
     2013), biased but of low variance. The recurrent models have REINFORCE
-    (``selection.kind = "hard"``).
+    (`HardChoice`).
 
     Args:
         query: ``[..., T, K]``.

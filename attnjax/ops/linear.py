@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from attnjax.fields import Options, Units
 from attnjax.ops import feature_sums
 from attnjax.ops.door import door
 from attnjax.ops.entry import Incremental, Sizes
@@ -15,6 +17,13 @@ from attnjax.ops.padding import without_padding
 from attnjax.types import Array, Attended, Mask
 
 EPSILON = 1e-6  # the authors add as much to the divisor
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Linear(Options):
+    """Attention with a feature map in place of the softmax."""
+
+    chunk: Units = 256  # positions that are computed at once
 
 
 @door

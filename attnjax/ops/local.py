@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax.numpy as jnp
 
+from attnjax.fields import Options, Units
 from attnjax.ops.blocks import (
     SMALLEST_BLOCK,
     Side,
@@ -19,6 +21,14 @@ from attnjax.ops.door import door
 from attnjax.ops.parts import Part, Rule, attend_blocks, mean
 from attnjax.ops.relative import Bias
 from attnjax.types import Array, Attended, Mask
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SlidingWindow(Options):
+    """Attention to the neighbours of each position."""
+
+    window: Units = 128  # positions on each side (left only if causal) that are seen
+    dilation: Units = 1  # distance between the positions of a window
 
 
 @door

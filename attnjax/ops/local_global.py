@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from attnjax.fields import Options, Units, UnitsOrZero
 from attnjax.ops.blocks import Side, first, sides
 from attnjax.ops.door import door
 from attnjax.ops.local import attend_near, reach, window_pattern
@@ -13,6 +15,14 @@ from attnjax.ops.masks import refuse
 from attnjax.ops.parts import Rule, attend_all, mean, union
 from attnjax.ops.relative import Bias
 from attnjax.types import Array, Attended, Mask
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalGlobal(Options):
+    """A sliding window, and first tokens that all see."""
+
+    window: Units = 128  # positions on each side (left only if causal) that are seen
+    num_global: UnitsOrZero = 1  # first tokens that see all and are seen by all
 
 
 class GlobalProjections(NamedTuple):

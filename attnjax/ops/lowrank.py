@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.fields import Options, Units
 from attnjax.ops.attend import attend
 from attnjax.ops.door import door, require_owned
 from attnjax.ops.entry import Parameter, Sizes
@@ -21,6 +23,13 @@ _MIXED = (
     "mixes all positions into each of its few keys, so that it cannot leave out some "
     "of them for some queries; use sliding_window, linear or chunked attention"
 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Linformer(Options):
+    """Attention to a few learned mixtures of all positions."""
+
+    rank: Units = 64  # projected keys
 
 
 @door
@@ -88,6 +97,13 @@ def linformer_parameters(sizes: Sizes, *, rank: int) -> Mapping[str, Parameter]:
         "key_projection": Parameter(shape, init),
         "value_projection": Parameter(shape, init),
     }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Nystrom(Options):
+    """Attention through landmarks, the means of segments."""
+
+    rank: Units = 64  # landmarks
 
 
 @door

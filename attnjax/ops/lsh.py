@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.fields import Options, Seed, Units, UnitsOrZero
 from attnjax.ops import cache
 from attnjax.ops.attend import attend
 from attnjax.ops.door import door
@@ -27,23 +29,16 @@ from attnjax.ops.scorers import scaled_dot_scores
 from attnjax.types import Array, Attended, Mask
 
 
-class Hashing(NamedTuple):
-    """How positions fall into buckets, and who sees whom there.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LSH(Options):
+    """Attention among the positions that share a hash bucket."""
 
-    Attributes:
-        block: positions of one bucket that see each other, and the block before.
-        clusters: number of buckets, 1 or even; 0 for about the square root of each
-            sentence's own length.
-        rounds: independent hashes.
-        seed: of the hashes.
-        attend_to_self: whether a query reads its own position beside others.
-    """
-
-    block: int = 64
-    clusters: int = 0
-    rounds: int = 2
-    seed: int = 0
-    attend_to_self: bool = False
+    block: Units = 64  # positions of a bucket that see each other, and the block before
+    # buckets, 1 or even; 0: about the square root of each sentence's own length
+    clusters: UnitsOrZero = 0
+    rounds: Units = 2  # independent hashes
+    seed: Seed = 0  # seed of the hashes
+    attend_to_self: bool = False  # whether a query reads itself beside other keys
 
 
 class _Layout(NamedTuple):
@@ -84,7 +79,7 @@ def lsh_attention(
         key: ``[..., n, K]``.
         value: ``[..., n, V]``.
         mask: ``valid``, ``causal`` and ``window`` are honoured.
-        **options: see `Hashing`. With a causal mask the number of buckets must be
+        **options: see `LSH`. With a causal mask the number of buckets must be
             given: no position knows how long its sentence will be.
 
     Returns:
@@ -94,7 +89,7 @@ def lsh_attention(
         ValueError: if lengths differ, the mask has segments, an option is too small, or
             ``clusters`` is 0 under a causal mask.
     """
-    hashing, length = _checked(Hashing(**options), mask.causal), query.shape[-2]
+    hashing, length = _checked(LSH(**options), mask.causal), query.shape[-2]
     require_self(length, key.shape[-2], "lsh attention")
     refuse(
         mask,
@@ -105,7 +100,8 @@ def lsh_attention(
     leading = leading_shape(query, key, value)
     valid = with_rank(real_positions(mask, length), len(leading) + 1)
     bucket = buckets(query, hashing, valid.sum(-1))
-    hashing = hashing._replace(
+    hashing = dataclasses.replace(
+        hashing,
         block=min(hashing.block, length),
         clusters=hashing.clusters or 2 * _half_of_root(length),
     )
@@ -122,7 +118,7 @@ def lsh_attention(
     return Attended(context.astype(value.dtype), None)
 
 
-def buckets(query: Array, hashing: Hashing, lengths: Array) -> jax.Array:
+def buckets(query: Array, hashing: LSH, lengths: Array) -> jax.Array:
     """The bucket of each position in each round, by the direction of its query.
 
     Args:
@@ -173,7 +169,7 @@ def _attend_row(
     bucket: jax.Array,
     *,
     mask: Mask,
-    hashing: Hashing,
+    hashing: LSH,
 ) -> jax.Array:
     """Context ``[n, V]`` of one sequence; arrays ``[n, *]``, bucket ``[rounds, n]``."""
     query = query.astype(jnp.float32) * query.shape[-1] ** -0.5
@@ -195,7 +191,7 @@ def _attend_row(
     return jnp.where(sees_none[:, None], arrays[2], mean(part, jnp.float32))
 
 
-def _layout(bucket: jax.Array, valid: jax.Array, hashing: Hashing) -> _Layout:
+def _layout(bucket: jax.Array, valid: jax.Array, hashing: LSH) -> _Layout:
     """Sorts one sequence by bucket and position, each bucket from a new block on."""
     length, block, clusters = bucket.shape[0], hashing.block, hashing.clusters
     bucket = jnp.where(valid, bucket, clusters)
@@ -217,7 +213,7 @@ def _layout(bucket: jax.Array, valid: jax.Array, hashing: Hashing) -> _Layout:
 
 
 def _pairs_seen(
-    layout: _Layout, codes: jax.Array, mask: Mask, hashing: Hashing
+    layout: _Layout, codes: jax.Array, mask: Mask, hashing: LSH
 ) -> tuple[jax.Array, jax.Array]:
     """Which of ``[blocks, block, 2 block]`` pairs are allowed, in how many rounds."""
     length = codes.shape[1]
@@ -285,7 +281,7 @@ def _begin(
     batch_size: int, max_tokens: int, sizes: Sizes, dtype: Any, **options: Any
 ) -> HashedCache:
     """An empty cache; see `Incremental`."""
-    hashing = _checked(Hashing(**options), True)
+    hashing = _checked(LSH(**options), True)
     shape = (batch_size, sizes.num_heads, max_tokens, hashing.rounds)
     past = cache.begin(batch_size, max_tokens, sizes, dtype)
     return HashedCache(*past, jnp.zeros(shape, jnp.int32))
@@ -301,7 +297,7 @@ def _step(
 ) -> tuple[jax.Array, HashedCache]:
     """Softmax over the earlier keys of the own buckets; see `Incremental`."""
     max_tokens = past.key.shape[2]
-    hashing = _checked(Hashing(**options), True)
+    hashing = _checked(LSH(**options), True)
     apart = _blocks_apart(max_tokens, hashing.block)
     bucket = buckets(query, hashing, jnp.ones((1, 1), int))
     bucket = jnp.moveaxis(bucket, -2, -1)  # [B, H, 1, rounds]
@@ -326,10 +322,8 @@ def _step(
 INCREMENTAL = Incremental(_begin, _step, "n")
 
 
-def _checked(hashing: Hashing, causal: bool) -> Hashing:
-    if min(hashing.block, hashing.rounds) < 1:
-        raise ValueError(f"block and rounds must be at least 1, got {hashing}.")
-    if hashing.clusters < 0 or (hashing.clusters > 1 and hashing.clusters % 2):
+def _checked(hashing: LSH, causal: bool) -> LSH:
+    if hashing.clusters > 1 and hashing.clusters % 2:
         raise ValueError(
             "clusters must be 0, 1 or even, as each direction and its opposite are "
             f"buckets, got {hashing.clusters}; use {hashing.clusters + 1}."

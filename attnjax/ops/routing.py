@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.fields import Options, UnitsOrZero
 from attnjax.ops.door import door, require_owned
 from attnjax.ops.entry import Parameter, Sizes
 from attnjax.ops.masks import refuse, require_self, with_rank
@@ -21,6 +23,14 @@ _RANKED = (
     "a cluster takes the best of all positions, so that a later token or another "
     "segment can push one out; use sliding_window, lsh or strided attention"
 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Routing(Options):
+    """Attention inside clusters that are learned by k-means."""
+
+    # clusters of queries and keys; 0: about the square root of max_positions
+    clusters: UnitsOrZero = 0
 
 
 @door

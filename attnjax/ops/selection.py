@@ -7,18 +7,56 @@ and gives the same weights.
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
+from attnjax.fields import Kinds, Options, Units
+from attnjax.ops.attend import Dense
 from attnjax.ops.door import (
     INTEGER,
     require_allowed,
     require_array,
     require_axes,
 )
+from attnjax.ops.hard import GumbelChoice, HardChoice
 from attnjax.ops.masks import all_of
 from attnjax.ops.softmax import masked_softmax
 from attnjax.types import Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BestKeys(Options):
+    """The best few keys."""
+
+    top_k: Units = 8  # keys that each query keeps
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalM(Options):
+    """The keys around the query's own position (Luong et al. 2015, 3.2, local-m)."""
+
+    window: Units = 10  # keys on each side of the centre, D
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalP(LocalM):
+    """The keys around a position that the query predicts (local-p)."""
+
+
+# What a recurrent decoder's query weighs, once all keys are scored.
+SELECTIONS = Kinds(
+    noun="selection of keys",
+    classes={
+        "soft": Dense,
+        "top_k": BestKeys,
+        "local_m": LocalM,
+        "local_p": LocalP,
+        "hard": HardChoice,
+        "gumbel": GumbelChoice,
+    },
+)
 
 
 def top_k_weights(scores: Array, allowed: Array | None, top_k: int) -> jax.Array:

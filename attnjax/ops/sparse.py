@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 
+from attnjax.fields import Options, UnitsOrZero
 from attnjax.ops import cache
 from attnjax.ops.blocks import (
     SMALLEST_BLOCK,
@@ -26,6 +28,13 @@ from attnjax.ops.padding import root_above
 from attnjax.ops.parts import Part, Rule, attend_all, attend_blocks, mean, union
 from attnjax.ops.relative import Bias
 from attnjax.types import Array, Attended, Mask
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Strided(Options):
+    """The latest positions, and every stride-th one before."""
+
+    stride: UnitsOrZero = 0  # period; 0: the square root of max_positions
 
 
 @door
@@ -71,6 +80,14 @@ def strided_attention(
         column = _attend_columns(queries, keys, stride, Rule(mask, None, bias))
         seen = union(seen, column)
     return Attended(mean(seen, value.dtype), None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fixed(Options):
+    """The own stretch of positions, and the last ones of the stretches before."""
+
+    stride: UnitsOrZero = 0  # period; 0: the square root of max_positions
+    num_global: UnitsOrZero = 1  # last positions of each period that all later ones see
 
 
 @door

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.fields import Options, Units
 from attnjax.ops import cache
 from attnjax.ops.door import door
 from attnjax.ops.masks import allowed, allowed_at, leading_shape, with_rank
@@ -16,6 +18,14 @@ from attnjax.ops.relative import Bias
 from attnjax.ops.scorers import scaled_dot_scores
 from attnjax.ops.softmax import masked_softmax
 from attnjax.types import Array, Attended, Mask
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TopK(Options):
+    """The best few keys of each query."""
+
+    top_k: Units = 32  # keys that each query keeps
+    chunk: Units = 256  # queries that are scored at once
 
 
 @door

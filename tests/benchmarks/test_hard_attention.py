@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from attnjax.benchmarks import hard_attention
-from attnjax.config import SelectionConfig
+from attnjax.ops.hard import HardChoice
 from attnjax.ops.reinforce import Baseline
 
 
 @pytest.fixture(scope="module")
 def learned() -> hard_attention.Learned:
-    return hard_attention.learn(
-        SelectionConfig(kind="hard", soft_rate=0.0), updates=250
-    )
+    return hard_attention.learn(HardChoice(soft_rate=0.0), updates=250)
 
 
 @pytest.mark.slow
@@ -25,7 +23,7 @@ def test_it_learns_by_reinforce_alone(learned):
 
 @pytest.mark.slow
 def test_each_refinement_of_the_estimator_lowers_its_variance():
-    task = hard_attention.task_of(SelectionConfig(kind="hard", soft_rate=0.0))
+    task = hard_attention.task_of(HardChoice(soft_rate=0.0))
     variables = task.init(jax.random.key(0))
     # Before any update, a token costs what guessing among all costs.
     guess = np.log(hard_attention.FIRST_WORD + hard_attention.WORDS)

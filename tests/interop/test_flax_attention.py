@@ -8,7 +8,7 @@ from flax import linen as nn
 from flax import nnx
 
 from attnjax.interop.flax_attention import flax_attention_fn
-from attnjax.ops.catalog import CATALOG
+from attnjax.ops.catalog import CATALOG, MECHANISMS
 from attnjax.ops.entry import Sizes
 from attnjax.types import Mask
 
@@ -24,8 +24,9 @@ OPTIONS = {
 @pytest.mark.parametrize("name", CATALOG)
 def test_every_mechanism_runs_inside_flax_and_honours_its_mask(name):
     line = CATALOG[name]
-    options = line.chosen(OPTIONS)
-    arrays = line.draw(jax.random.key(1), Sizes(H, D // H, D // H, T), options)
+    chosen = MECHANISMS.fill(name, OPTIONS)
+    arrays = line.draw(jax.random.key(1), Sizes(H, D // H, D // H, T), chosen)
+    options = line.chosen(chosen)
     valid = jnp.arange(T)[None, :] < jnp.array([[T], [4], [4]])
     function = flax_attention_fn(name, Mask(valid=valid), arrays=arrays, **options)
     layer = nn.MultiHeadDotProductAttention(num_heads=H, attention_fn=function)
@@ -69,7 +70,7 @@ def test_an_array_mask_and_dropout_are_refused():
 
 
 def test_options_are_checked_and_have_the_defaults_of_the_config():
-    with pytest.raises(ValueError, match="takes the options chunk; unknown: chunks"):
+    with pytest.raises(ValueError, match="chunks has no effect.*there is none; kind"):
         flax_attention_fn("chunked", chunks=3)
     with pytest.raises(ValueError, match="chunk must be positive|chunk.*0"):
         flax_attention_fn("chunked", chunk=0)

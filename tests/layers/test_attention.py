@@ -6,9 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.config import MechanismConfig, ScorerName
+from attnjax.config import ScorerName
 from attnjax.layers.attention import MultiHeadAttention
-from attnjax.ops.catalog import CATALOG
+from attnjax.ops.catalog import CATALOG, MECHANISMS
+from attnjax.ops.chunked import Chunked
+from attnjax.ops.lowrank import Linformer
+from attnjax.ops.lsh import LSH
 from attnjax.types import Attended, Mask
 
 B, H, T, S, D = 2, 3, 5, 7, 33
@@ -126,7 +129,7 @@ def causal_layer(kind, positions="none"):
     return MultiHeadAttention(
         24,
         H,
-        mechanism=MechanismConfig(kind=kind, **SMALL),
+        mechanism=MECHANISMS.fill(kind, SMALL),
         slot="decoder",
         positions=positions,
     )
@@ -217,9 +220,7 @@ def test_rotary_positions_of_a_layer_turn_forward():
 
 def test_shared_keys_are_queries_of_unit_mean_square(x):
     """Reformer's own code divides by the root of the mean, not of the sum."""
-    everything = MechanismConfig(
-        kind="lsh", block=T, clusters=1, rounds=1, attend_to_self=True
-    )
+    everything = LSH(block=T, clusters=1, rounds=1, attend_to_self=True)
     layer = MultiHeadAttention(24, H, mechanism=everything)
     x = np.asarray(x[..., :24], np.float64)
     settings = {"train": False, "method": "attend_self"}
@@ -264,17 +265,16 @@ def test_a_mechanism_draws_in_training_only(x, kind):
 @pytest.mark.parametrize("unseen", [{"dropout": 0.1}, {"scorer": "additive"}])
 def test_mechanism_refuses_what_it_would_not_see(unseen):
     with pytest.raises(ValueError, match="would not reach chunked"):
-        MultiHeadAttention(D, H, mechanism=MechanismConfig(kind="chunked"), **unseen)
+        MultiHeadAttention(D, H, mechanism=Chunked(), **unseen)
 
 
 def test_mechanism_without_a_place_in_the_slot_is_refused_with_the_reason():
-    mechanism = MechanismConfig(kind="chunked")
-    with pytest.raises(ValueError, match="cannot be the rnn attention: a recurrent"):
-        MultiHeadAttention(D, H, mechanism=mechanism, slot="rnn")
+    with pytest.raises(ValueError, match="cannot be the decoder attention: its keys"):
+        MultiHeadAttention(D, H, mechanism=Linformer(), slot="decoder")
 
 
 def test_options_that_a_decoder_cannot_step_with_are_refused_at_once():
-    mechanism = MechanismConfig(kind="lsh")  # clusters 0: about sqrt(n)
+    mechanism = LSH()  # clusters 0: about sqrt(n)
     MultiHeadAttention(D, H, mechanism=mechanism, slot="encoder")
     with pytest.raises(ValueError, match="does not know beforehand; give an even"):
         MultiHeadAttention(D, H, mechanism=mechanism, slot="decoder")

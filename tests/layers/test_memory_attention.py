@@ -7,9 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from attnjax.config import SelectionConfig
 from attnjax.layers.memory_attention import MemoryAttention
 from attnjax.layers.readout import AttentionalVector
+from attnjax.ops.hard import GumbelChoice
+from attnjax.ops.selection import SELECTIONS, LocalM
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 B, T, S, D = 2, 5, 7, 11
@@ -121,7 +122,7 @@ def test_masked_keys_never_matter_and_an_empty_row_is_zero(kind):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_a_relaxed_choice_has_the_gradient_of_a_softmax_at_its_temperature(temperature):
-    chosen = SelectionConfig(kind="gumbel", temperature=temperature)
+    chosen = GumbelChoice(temperature=temperature)
     attention = MemoryAttention("scaled_dot", D, D, selection=chosen)
     query, memory = _normal(B, T, D), _normal(B, S, D, seed=1)
     valid = np.ones((B, S), bool)
@@ -144,7 +145,7 @@ def test_a_relaxed_choice_has_the_gradient_of_a_softmax_at_its_temperature(tempe
 @pytest.mark.parametrize("kind", ["dot", "general", "concat", "location"])
 @pytest.mark.parametrize("selection", ["local_m", "local_p"])
 def test_a_lone_query_reads_its_window_and_finds_what_all_keys_give(kind, selection):
-    chosen = SelectionConfig(kind=selection, window=1)
+    chosen = SELECTIONS.fill(selection, {"window": 1})
     attention = MemoryAttention(kind, D, D, width=3, max_keys=S, selection=chosen)
     query, memory = 2 * _normal(B, T, D), _normal(B, S, D, seed=1)
     valid = np.arange(S)[None] < np.array([[7], [3]])
@@ -170,7 +171,7 @@ def test_a_lone_query_reads_its_window_and_finds_what_all_keys_give(kind, select
 
 
 def test_local_m_without_positions_is_refused():
-    chosen = SelectionConfig(kind="local_m")
+    chosen = LocalM()
     attention = MemoryAttention("dot", D, D, selection=chosen)
     arguments = _normal(B, T, D), _normal(B, S, D), np.ones((B, S), bool)
     with pytest.raises(ValueError, match="position of a query"):

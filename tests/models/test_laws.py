@@ -14,9 +14,14 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from attnjax.config import AnyModelConfig, RNNConfig, SelectionConfig, TransformerConfig
+from attnjax.config import AnyModelConfig, RNNConfig, TransformerConfig
 from attnjax.layers.dropout import Dropout
 from attnjax.models.registry import MODELS, make_model
+from attnjax.ops.attend import Dense
+from attnjax.ops.chunked import Chunked
+from attnjax.ops.hard import GumbelChoice, HardChoice
+from attnjax.ops.local import SlidingWindow
+from attnjax.ops.selection import SELECTIONS, BestKeys, LocalM, LocalP
 from attnjax.types import Decoded, Tokens
 
 B, T, S, C = 3, 5, 7, 17
@@ -35,7 +40,7 @@ SMALL = {
     "dropout": 0.5,
 }
 FEEDING = {"query": "current", "input_feeding": True}
-LOCAL_P = SelectionConfig(kind="local_p", window=1)
+LOCAL_P = LocalP(window=1)
 DRAWN = {"test_choice": "sample", "seed": 1}
 VARIANTS = {
     TransformerConfig: {
@@ -45,6 +50,14 @@ VARIANTS = {
             "activation": "gelu",
             "positions": "halves",
             "scorer": "additive",
+        },
+        "mixed": {  # mechanisms taken in turn, those of the encoder twice
+            "norm_position": "pre",
+            "encoder_layers": 3,
+            "decoder_layers": 2,
+            "encoder_attention": (SlidingWindow(window=1), Dense()),
+            "decoder_attention": (SlidingWindow(window=2), Dense()),
+            "cross_attention": (Chunked(chunk=2), Dense()),
         },
     },
     RNNConfig: {
@@ -65,25 +78,25 @@ VARIANTS = {
         },
         "top_k": {
             "attention": "concat",
-            "selection": SelectionConfig(kind="top_k", top_k=2),
+            "selection": BestKeys(top_k=2),
         },
         # windows of three keys: in every position's cell, or after the recurrence
         "local_m": {
             "attention": "general",
             "query": "current",
-            "selection": SelectionConfig(kind="local_m", window=1),
+            "selection": LocalM(window=1),
         },
         "local_m_cell": {
             "attention": "location",
-            "selection": SelectionConfig(kind="local_m", window=1),
+            "selection": LocalM(window=1),
         },
         "local_p": {"query": "current", "selection": LOCAL_P},
         "local_p_cell": {"attention": "dot", "selection": LOCAL_P, **FEEDING},
-        "hard": {"selection": SelectionConfig(kind="hard")},
-        "hard_drawn": {"selection": SelectionConfig(kind="hard", **DRAWN), **FEEDING},
+        "hard": {"selection": HardChoice()},
+        "hard_drawn": {"selection": HardChoice(**DRAWN), **FEEDING},
         "gumbel_drawn": {
             "query": "current",
-            "selection": SelectionConfig(kind="gumbel", **DRAWN),
+            "selection": GumbelChoice(**DRAWN),
         },
     },
 }
@@ -359,7 +372,7 @@ def test_dropout_acts_in_all_its_places(family):
 @pytest.mark.parametrize("kind", ["hard", "gumbel"])
 @pytest.mark.parametrize("query", ["previous", "current"])
 def test_recurrent_models_draw_a_key_in_training(kind, query):
-    selection = SelectionConfig(kind=kind, soft_rate=0.0)
+    selection = SELECTIONS.fill(kind, {"soft_rate": 0.0})
     drawing = Case(config_of(RNNConfig, dropout=0.0, query=query, selection=selection))
 
     @jax.jit

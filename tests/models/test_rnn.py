@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.config import RNNConfig, SelectionConfig
+from attnjax.config import RNNConfig
 from attnjax.models.rnn import RNNSeq2Seq
+from attnjax.ops.selection import SELECTIONS
 from attnjax.types import Decoded, Tokens
 
 B, T, S, E, D, C = 3, 5, 7, 11, 13, 17
@@ -67,7 +68,7 @@ class Case:
 
 @pytest.mark.parametrize("kind", MOST)
 def test_a_selection_weighs_as_many_keys_as_it_says(kind):
-    selection = SelectionConfig(kind=kind, top_k=2, window=1)
+    selection = SELECTIONS.fill(kind, {"top_k": 2, "window": 1})
     decoded = Case(query="current", selection=selection).decoded
     weights = decoded.attention["decoder/cross"]
     assert weights.shape == (B, 1, T, S)

@@ -9,15 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.config import RNNConfig, SelectionConfig
+from attnjax.config import RNNConfig
+from attnjax.fields import Options
 from attnjax.layers.recurrent_decoder import RecurrentDecoder
 from attnjax.models.rnn import RNNSeq2Seq
+from attnjax.ops.attend import Dense
+from attnjax.ops.hard import GumbelChoice, HardChoice
+from attnjax.ops.selection import SELECTIONS
 from attnjax.training.losses import token_losses
 from attnjax.types import Tokens
 
 B, T, S, C = 2, 3, 3, 7
 SIZES = {"embedding_width": 5, "hidden_width": 6, "attention_width": 4, "dropout": 0.0}
-HARD = SelectionConfig(kind="hard", soft_rate=0.0, entropy_weight=0.0)
+HARD = HardChoice(soft_rate=0.0, entropy_weight=0.0)
 QUERIES = {
     "previous": {"query": "previous"},
     "current": {"query": "current"},
@@ -27,7 +31,7 @@ QUERIES = {
 both_queries = pytest.mark.parametrize("query", ["previous", "feeding"])
 
 
-def _config(selection: SelectionConfig, **fields) -> RNNConfig:
+def _config(selection: Options, **fields) -> RNNConfig:
     return RNNConfig(**{**SIZES, "selection": selection, **fields})
 
 
@@ -70,8 +74,8 @@ def _step_flops(config: RNNConfig, num_keys: int) -> float:
 @both_queries
 @pytest.mark.parametrize("kind", ["local_m", "local_p"])
 def test_a_step_of_local_attention_costs_the_same_for_any_source(kind, query):
-    local = _config(SelectionConfig(kind=kind, window=2), **QUERIES[query])
-    soft = _config(SelectionConfig(), **QUERIES[query])
+    local = _config(SELECTIONS.fill(kind, {"window": 2}), **QUERIES[query])
+    soft = _config(Dense(), **QUERIES[query])
     added = _step_flops(local, 800) - _step_flops(local, 100)
     added_soft = _step_flops(soft, 800) - _step_flops(soft, 100)
     assert added_soft > 700 * 4
@@ -151,8 +155,8 @@ def test_soft_sentences_are_those_of_soft_attention():
 
         return jax.jit(jax.grad(total, has_aux=True))(variables["params"])
 
-    gradient, decoded = decode(SelectionConfig(kind="hard", soft_rate=1.0))
-    soft_gradient, soft = decode(SelectionConfig())
+    gradient, decoded = decode(HardChoice(soft_rate=1.0))
+    soft_gradient, soft = decode(Dense())
     np.testing.assert_allclose(decoded.logits, soft.logits, atol=1e-5)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3),
@@ -167,7 +171,7 @@ def test_soft_sentences_are_those_of_soft_attention():
 def test_half_of_the_sentences_are_soft():
     rows = 400
     source, inputs = _tokens(rows, S, 0), _tokens(rows, T, 1)
-    model = RNNSeq2Seq(_config(SelectionConfig(kind="hard")), C, C)
+    model = RNNSeq2Seq(_config(HardChoice()), C, C)
     variables = _random_variables(model, source, inputs)
     decoded = jax.jit(
         lambda rng: model.apply(
@@ -186,7 +190,7 @@ def test_half_of_the_sentences_are_soft():
 @both_queries
 @pytest.mark.parametrize("kind", ["top_k", "local_m", "local_p", "hard", "gumbel"])
 def test_every_selection_computes_in_bfloat16(kind, query):
-    selection = SelectionConfig(kind=kind, window=1, top_k=2)
+    selection = SELECTIONS.fill(kind, {"window": 1, "top_k": 2})
     config = _config(selection, cell="lstm", **QUERIES[query])
     model = RNNSeq2Seq(config, C, C, dtype=jnp.bfloat16)
     source, inputs = _tokens(B, 5, 0), _tokens(B, T, 1)
@@ -207,8 +211,8 @@ def test_every_selection_computes_in_bfloat16(kind, query):
 
 def test_a_selection_needs_an_attention():
     with pytest.raises(ValueError, match="attention 'none' scores none"):
-        RNNConfig(attention="none", selection=SelectionConfig(kind="hard"))
+        RNNConfig(attention="none", selection=HardChoice())
     with pytest.raises(ValueError, match="temperature must be 1e-06 or more"):
-        SelectionConfig(temperature=0.0)
+        GumbelChoice(temperature=0.0)
     with pytest.raises(ValueError, match="soft_rate must be 0 or more and at most 1,"):
-        SelectionConfig(soft_rate=1.5)
+        HardChoice(soft_rate=1.5)

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from attnjax.ops.block_sparse import (
-    BlockPattern,
+    BlockSparse,
     block_sparse_attention,
     random_blocks,
 )
 from attnjax.ops.relative import alibi
 from attnjax.types import Mask
 
-PATTERN = BlockPattern(num_global=2, num_random=3, seed=7)
+PATTERN = BlockSparse(num_global=2, num_random=3, seed=7)
 
 
 def drawn(num_blocks, pattern=PATTERN, *, causal=False, own_blocks=None):
@@ -45,7 +45,7 @@ def test_draws_are_even_over_all_blocks():
     """Each of the blocks that are not seen already, as often as any other."""
     counts = np.zeros((20, 20))
     for seed in range(400):
-        pattern = BlockPattern(num_global=1, num_random=3, seed=seed)
+        pattern = BlockSparse(num_global=1, num_random=3, seed=seed)
         for block, others in enumerate(drawn(20, pattern)):
             counts[block, list(others)] += 1
     unseen = counts[9, [*range(1, 8), *range(11, 20)]]
@@ -58,13 +58,13 @@ def test_draw_is_the_same_for_ever():
     """A checkpoint depends on it."""
     assert drawn(12)[2:6] == [{8, 4, 5}, {8, 5, 7}, {8, 11, 6}, {11, 9, 3}]
     assert drawn(12, causal=True)[9:] == [{5, 6, 7}, {2, 3, 7}, {4, 6, 7}]
-    other = BlockPattern(num_global=2, num_random=3, seed=8)
+    other = BlockSparse(num_global=2, num_random=3, seed=8)
     assert drawn(50) != drawn(50, other)
 
 
 @pytest.mark.parametrize("num_random", [1, 3, 40])
 def test_draw_does_not_depend_on_padding(num_random):
-    pattern = BlockPattern(num_random=num_random)
+    pattern = BlockSparse(num_random=num_random)
     own_blocks = np.array([1, 2, 5, 17, 64])
     padded = np.asarray(random_blocks(90, pattern, causal=False, own_blocks=own_blocks))
     for row, length in zip(padded, own_blocks, strict=True):

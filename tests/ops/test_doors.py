@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import attnjax.ops
-from attnjax.config import MechanismConfig
 from attnjax.ops import (
     favor,
     graph,
@@ -28,7 +27,7 @@ from attnjax.ops import (
 )
 from attnjax.ops.attend import attend
 from attnjax.ops.axial import axial_attention_2d
-from attnjax.ops.catalog import CATALOG
+from attnjax.ops.catalog import CATALOG, MECHANISMS
 from attnjax.ops.dropout import dropout
 from attnjax.ops.entry import Sizes
 from attnjax.ops.positions import sinusoids
@@ -47,7 +46,7 @@ every = pytest.mark.parametrize("name", CATALOG)
 def options_of(name):
     """The default options, and arrays of zeros for those that a mechanism owns."""
     line = CATALOG[name]
-    options = line.chosen(vars(MechanismConfig(clusters=2)), SIZES)
+    options = line.chosen(MECHANISMS.fill(name, {"clusters": 2}), SIZES)
     makers = [make for make in (line.parameters, line.buffers) if make is not None]
     return options, {
         owned: np.zeros(parameter.shape, np.float32)

@@ -5,6 +5,7 @@ A new entry of the catalog is covered by all of them without an edit here.
 
 import dataclasses
 import functools
+import inspect
 import os
 import re
 
@@ -13,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.config import MechanismConfig
 from attnjax.ops.attend import dense_attention
-from attnjax.ops.catalog import CATALOG, entry
+from attnjax.ops.catalog import CATALOG, MECHANISMS, entry, mechanism
 from attnjax.ops.entry import FACTS, SLOTS, Sizes
 from attnjax.ops.relative import alibi
 from attnjax.types import Attended, Mask
@@ -39,7 +39,6 @@ FACT_MASKS = {
 PULLED = {jax.tree.structure(FACT_MASKS[fact]) for fact in ("valid", "causal")}
 # Small values of options, where the default is too large to matter for S keys.
 OPTIONS = {
-    **dataclasses.asdict(MechanismConfig()),
     "window": 2,
     "block": 2,
     "num_random": 1,
@@ -120,10 +119,10 @@ class Case:
 def case(name, *, max_keys=S, **options):
     """Makes the case of a mechanism, `options` in place of the small ones."""
     line = CATALOG[name]
-    chosen = line.chosen({**OPTIONS, **options})
+    chosen = MECHANISMS.fill(name, {**OPTIONS, **options})
     sizes = Sizes(num_heads=H, key_width=K, value_width=V, max_keys=max_keys)
     extras = line.draw(jax.random.key(17), sizes, chosen)
-    return Case(name, chosen, extras, is_small=not options)
+    return Case(name, line.chosen(chosen), extras, is_small=not options)
 
 
 @functools.cache
@@ -165,8 +164,10 @@ def test_entry_is_complete(name):
     assert set(line.facts) <= set(FACTS)
     assert set(line.slots) <= set(SLOTS)
     assert "valid" in line.facts, "padding must never be attended to"
-    fields = {field.name for field in dataclasses.fields(MechanismConfig)}
-    assert set(line.options) <= fields - {"kind"}, "each option is a config field"
+    assert MECHANISMS.find(name) is line.options
+    parameters = inspect.signature(line.attend).parameters.values()
+    if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+        assert {*line.options.names()} <= {each.name for each in parameters}
     assert line.refusal or set(line.slots) == set(SLOTS)
     assert line.limit is not None or (line.limit_reason and line.reference)
     assert re.search(r"(19|20)\d\d", line.paper)
@@ -467,12 +468,19 @@ def test_compiled_memory_grows_as_claimed(name):
     assert exponent <= CATALOG[name].memory_exponent + 0.15
 
 
-def test_an_option_that_no_config_has_is_named():
-    line = dataclasses.replace(CATALOG["axial"], options=("rows", "planes"))
-    with pytest.raises(ValueError, match="rows, planes, and planes was not given"):
-        line.bind(dataclasses.asdict(MechanismConfig()))
+def test_options_of_another_mechanism_are_refused():
+    with pytest.raises(ValueError, match=r"takes the options Axial, got Linear\("):
+        CATALOG["axial"].bind(mechanism("linear"))
+    with pytest.raises(ValueError, match="planes has no effect, because there is none"):
+        mechanism("axial", planes=2)
+    with pytest.raises(
+        ValueError, match="kind sliding_window or local_global; kind lin"
+    ):
+        mechanism("linear", window=2)
 
 
 def test_unknown_mechanism_is_refused():
-    with pytest.raises(ValueError, match="there is no attention mechanism 'dens'"):
+    with pytest.raises(
+        ValueError, match=r"no attention mechanism 'dens' \(did you mean 'dense'"
+    ):
         entry("dens")

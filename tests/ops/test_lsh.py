@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from attnjax.ops.lsh import Hashing, buckets, lsh_attention
+from attnjax.ops.lsh import LSH, buckets, lsh_attention
 from attnjax.types import Mask
 
 B, H, S, K, V = 2, 3, 13, 11, 7
@@ -31,7 +31,7 @@ bucketed = jax.jit(buckets, static_argnums=1)
 
 
 def hashed_by(vectors, length=S, **options):
-    return np.asarray(bucketed(vectors, Hashing(**options), np.array([[length]])))
+    return np.asarray(bucketed(vectors, LSH(**options), np.array([[length]])))
 
 
 def weights_of(query, key, valid=None, causal=False, window=None, **options):

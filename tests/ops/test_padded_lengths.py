@@ -6,8 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from attnjax.config import MechanismConfig
-from attnjax.ops.catalog import CATALOG
+from attnjax.ops.catalog import CATALOG, MECHANISMS
 from attnjax.ops.entry import Sizes
 from attnjax.types import Mask
 
@@ -26,8 +25,8 @@ def arrays():
 @pytest.mark.parametrize("name", CATALOG)
 def test_alone_equals_in_a_padded_batch_at_the_defaults(name):
     line = CATALOG[name]
-    options = line.chosen(vars(MechanismConfig()), SIZES)
-    owned = line.draw(jax.random.key(1), SIZES, options)
+    options = line.chosen(sizes=SIZES)
+    owned = line.draw(jax.random.key(1), SIZES)
     run = jax.jit(functools.partial(line.attend, **options, **owned))
     valid = np.arange(PADDED)[None, :] < np.array(LENGTHS)[:, None]
     padded = np.asarray(run(*arrays(), Mask(valid=valid).over_heads()).context)
@@ -42,8 +41,9 @@ def test_alone_equals_in_a_padded_batch_at_the_defaults(name):
 )
 def test_steps_do_not_depend_on_the_size_of_the_cache(name):
     line, num_steps = CATALOG[name], 9
-    options = line.chosen(vars(MechanismConfig(clusters=4, block=2)), SIZES)
-    owned = line.draw(jax.random.key(1), SIZES, options)
+    chosen = MECHANISMS.fill(name, {"clusters": 4, "block": 2})
+    options = line.chosen(chosen, SIZES)
+    owned = line.draw(jax.random.key(1), SIZES, chosen)
     tokens = [np.moveaxis(array[:, :, :num_steps, None], 2, 0) for array in arrays()]
 
     @functools.partial(jax.jit, static_argnums=0)

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.config import MechanismConfig
 from attnjax.ops.block_sparse import (
-    BlockPattern,
+    BlockSparse,
     block_sparse_attention,
     random_blocks,
 )
@@ -26,7 +25,7 @@ from attnjax.types import Mask
 B, H, K, V = 2, 3, 5, 7
 N = 157  # a prime, and more than two of the smallest blocks
 OFFSET = np.arange(N)[None, :] - np.arange(N)[:, None]
-BLOCKS = BlockPattern(block=7, num_global=2, num_random=3, seed=5)
+BLOCKS = BlockSparse(block=7, num_global=2, num_random=3, seed=5)
 
 
 CHOSEN = {causal: random_blocks(23, BLOCKS, causal=causal) for causal in (False, True)}
@@ -71,7 +70,7 @@ CASES = {
         lambda i, j: abs(i - j) <= 11 or (i - j) % 11 == 0,
     ),
     "strided by about sqrt(n)": (
-        CATALOG["strided"].bind(vars(MechanismConfig()), Sizes(H, K, V, N)),
+        CATALOG["strided"].bind(sizes=Sizes(H, K, V, N)),
         lambda i, j: abs(i - j) <= 13 or (i - j) % 13 == 0,
     ),
     "fixed": (

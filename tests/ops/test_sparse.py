@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.config import MechanismConfig
 from attnjax.ops.attend import dense_attention
 from attnjax.ops.catalog import CATALOG
 from attnjax.ops.entry import Sizes
@@ -38,14 +37,13 @@ def test_limits_equal_dense(attend, options):
 @pytest.mark.parametrize("name", ["strided", "fixed"])
 def test_stride_zero_is_that_of_the_layer_and_never_of_the_batch(name):
     line, sizes = CATALOG[name], Sizes(1, 2, 2, max_keys=500)
-    options = vars(MechanismConfig())
-    assert options["stride"] == 0
-    assert line.chosen(options, sizes)["stride"] == 23
+    assert line.chosen()["stride"] == 0
+    assert line.chosen(sizes=sizes)["stride"] == 23
     x = jnp.zeros((1, 9, 2))
     with pytest.raises(ValueError, match="square root of max_positions"):
-        line.bind(options)(x, x, x, Mask())
+        line.bind()(x, x, x, Mask())
     with pytest.raises(ValueError, match="stride must be at least 1, got 0"):
-        line.incremental.begin(1, 9, sizes, jnp.float32, **line.chosen(options))
+        line.incremental.begin(1, 9, sizes, jnp.float32, **line.chosen())
 
 
 def test_options_out_of_range_are_refused():

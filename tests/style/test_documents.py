@@ -6,6 +6,7 @@ import doctest
 import functools
 import importlib
 import io
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -71,6 +72,9 @@ def refused_options(command: list[str]) -> list[str]:
             return []
         file = ROOT / config  # or a name of those that come with attnjax
         arguments += ["--config", str(file) if file.is_file() else config]
+    for option, value in itertools.pairwise(command):
+        if option.endswith(".kind"):  # it has options of its own
+            arguments += [option, value]
     options = {word for word in command if word.startswith("--")}
     return sorted(options - {"--config", "--help"} - listed_options(*arguments))
 

@@ -11,7 +11,6 @@ from attnjax.config import (
     CLDRSource,
     DataConfig,
     DecodingConfig,
-    MechanismConfig,
     RNNConfig,
     TransformerConfig,
 )
@@ -20,6 +19,7 @@ from attnjax.data.parallel import ParallelCorpus
 from attnjax.data.pipeline import shortened, training_batches
 from attnjax.models.ensemble import Ensemble
 from attnjax.models.registry import make_model
+from attnjax.ops.lowrank import Linformer
 from attnjax.tasks.translator import Translator
 from attnjax.types import Longest, Tokens
 
@@ -36,7 +36,7 @@ SMALL = functools.partial(
 CONFIGS = {
     "learned": SMALL(positions="learned"),
     "location": SMALL(scorer="location"),
-    "linformer": SMALL(encoder_attention=MechanismConfig(kind="linformer", rank=4)),
+    "linformer": SMALL(encoder_attention=Linformer(rank=4)),
     "rnn": RNNConfig(
         embedding_width=8,
         hidden_width=8,

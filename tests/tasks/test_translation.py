@@ -13,7 +13,6 @@ from attnjax.benchmarks.hard_attention import reversal_batch, task_of
 from attnjax.config import (
     DecodingConfig,
     RNNConfig,
-    SelectionConfig,
     TokenizerConfig,
     TransformerConfig,
 )
@@ -23,6 +22,7 @@ from attnjax.data.parallel import ParallelCorpus
 from attnjax.data.tokenizers import train_tokenizers
 from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.models.transformer import Transformer
+from attnjax.ops.hard import HardChoice
 from attnjax.tasks.translation import TranslationTask, ValidationSet
 from attnjax.tasks.translator import Translator
 
@@ -180,7 +180,7 @@ def test_attention_covers_the_own_tokens_of_each_line(parts):
 
 def test_choices_add_their_entropy_and_move_the_baseline_in_training():
     options = {"soft_rate": 0.0, "entropy_weight": 0.5, "baseline_decay": 0.75}
-    unsmoothed = task_of(SelectionConfig(kind="hard", **options))
+    unsmoothed = task_of(HardChoice(**options))
     task = TranslationTask(
         unsmoothed.translator, ValidationSet(), label_smoothing=0.2, tokens_per_batch=1
     )

@@ -9,7 +9,6 @@ import pytest
 from attnjax.config import (
     DecodingConfig,
     RNNConfig,
-    SelectionConfig,
     TokenizerConfig,
     TransformerConfig,
 )
@@ -20,6 +19,7 @@ from attnjax.evaluation.minimum_risk import expected_utilities
 from attnjax.models.ensemble import Ensemble, ensemble_variables
 from attnjax.models.rnn import RNNSeq2Seq
 from attnjax.models.transformer import Transformer
+from attnjax.ops.selection import SELECTIONS
 from attnjax.tasks.outputs import Hypothesis, Translations
 from attnjax.tasks.searching import SearchInputs, search_batch
 from attnjax.tasks.translator import Translator, _place
@@ -379,7 +379,7 @@ def test_impossible_configs_are_refused(fields, named):
 
 @pytest.mark.parametrize("kind", ["top_k", "local_m", "local_p", "hard", "gumbel"])
 def test_every_selection_of_keys_can_be_searched(kind):
-    selection = SelectionConfig(kind=kind, window=2, top_k=2)
+    selection = SELECTIONS.fill(kind, {"window": 2, "top_k": 2})
     model = RNNSeq2Seq(
         RNNConfig(
             embedding_width=12, hidden_width=14, attention_width=8, selection=selection
