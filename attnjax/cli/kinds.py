@@ -136,8 +136,8 @@ class _Flag(NamedTuple):
 def _flags(arguments: Sequence[str]) -> list[_Flag]:
     flags: list[_Flag] = []
     for token in arguments:
-        if token.startswith("--"):
-            name, equals, value = token[2:].partition("=")
+        if re.match("--?[A-Za-z]", token):
+            name, equals, value = token.lstrip("-").partition("=")
             path = tuple(name.replace("-", "_").split("."))
             flags.append(_Flag(path, (value,) if equals else (), (token,)))
         elif flags:

@@ -8,7 +8,8 @@ import pytest
 from attnjax import cli, experiment
 from attnjax.benchmarks import compare_mechanisms as compare
 from attnjax.config import Experiment
-from attnjax.ops.catalog import CATALOG
+from attnjax.ops.attend import Dense
+from attnjax.ops.catalog import CATALOG, MECHANISMS
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,12 +31,13 @@ def test_commands_are_accepted_and_change_one_slot_only(slot, monkeypatch):
     for name in names:
         command = compare.train_command(arguments, name, Path("runs") / name)
         assert cli.main(command) == 0
-    assert [getattr(e.model, f"{slot}_attention").kind for e in seen] == names
+    chosen = [getattr(e.model, f"{slot}_attention") for e in seen]
+    assert [MECHANISMS.name(each) for each in chosen] == names
     others = {"encoder", "decoder", "cross"} - {slot}
     for each in seen:
         assert each.training.num_steps == 600
         for other in others:
-            assert getattr(each.model, f"{other}_attention").kind == "dense"
+            assert getattr(each.model, f"{other}_attention") == Dense()
 
 
 def test_table_shows_a_failed_run():

@@ -335,7 +335,6 @@ def test_samples_are_the_same_for_the_same_seed(call):
         ("compare a.en b.en --split valid", "nobody reads --split here"),
         ("train --config quickstart --dry-run --from-step 3", "reads --from-step"),
         ("bench attention --options.window 7 --mechanisms linear", "linear read chunk"),
-        ("bench attention --options.kind linear", "nobody reads --options.kind"),
     ],
 )
 def test_what_nobody_reads_is_refused(run, command, named, capsys):

@@ -133,7 +133,10 @@ def test_the_options_of_a_selection_that_inherits_are_its_own():
     assert model.selection == LocalP(window=4)
 
 
-def test_help_lists_the_kinds():
+def test_help_lists_the_kinds(capsys):
+    with pytest.raises(SystemExit):
+        read(f"{ENCODER}.kind linear -h")
+    assert f"{ENCODER}.chunk INT" in capsys.readouterr().out
     text = describe_kinds(QUICKSTART)
     assert "--model.encoder-attention.kind, --model.decoder-attention.kind" in text
     assert "one of dense, chunked" in text
