@@ -21,7 +21,9 @@ from attnjax.data.cldr import generate_cldr
 from attnjax.data.layout import lay_out_pairs
 from attnjax.data.tokenizers import train_tokenizers
 from attnjax.models.transformer import Transformer
+from attnjax.ops.attend import Dense
 from attnjax.ops.catalog import CATALOG, MECHANISMS
+from attnjax.ops.linear import Linear
 from attnjax.training.losses import token_losses
 from attnjax.types import Tokens
 
@@ -206,6 +208,24 @@ def test_a_slot_that_the_catalog_does_not_list_is_refused(pair, kind, slot):
     config = dataclasses.replace(CONFIG, **{SLOTS[slot]: mechanism(kind)})
     with pytest.raises(ValueError, match=f"{kind} attention cannot be the {slot}"):
         shapes(Transformer(config, C, C), pair)
+
+
+def test_layers_take_the_mechanisms_of_a_slot_in_turn(pair):
+    """Those that form weights give them away: dense attention does, linear does not."""
+    mixed = {"encoder": (Linear(), Dense()), "cross": (Dense(), Dense(), Linear())}
+    fields = {SLOTS[slot]: pattern for slot, pattern in mixed.items()}
+    config = dataclasses.replace(
+        CONFIG, encoder_layers=3, decoder_layers=4, decoder_attention=Linear(), **fields
+    )
+    model = Transformer(config, C, C)
+    variables = shapes(model, pair)
+    apply = functools.partial(model.apply, train=False)
+    encoded = jax.eval_shape(
+        functools.partial(apply, method="encode"), variables, pair[0]
+    )
+    assert set(encoded.attention) == {"encoder/layer_1/self"}
+    decoded = jax.eval_shape(apply, variables, *pair)
+    assert set(decoded.attention) == {f"decoder/layer_{n}/cross" for n in (0, 1, 3)}
 
 
 def shapes(model, pair):

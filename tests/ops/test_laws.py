@@ -468,6 +468,20 @@ def test_compiled_memory_grows_as_claimed(name):
     assert exponent <= CATALOG[name].memory_exponent + 0.15
 
 
+@every
+def test_only_a_mechanism_whose_arrays_end_refuses_more_keys(name):
+    line = CATALOG[name]
+    short = Sizes(num_heads=H, key_width=K, value_width=V, max_keys=S - 1)
+    options = MECHANISMS.fill(name, OPTIONS)
+    extras = line.draw(jax.random.key(17), short, options)
+    attend = functools.partial(line.bind(options, short), mask=Mask(), **extras)
+    if line.max_keys == "limit":
+        with pytest.raises(ValueError, match=f"{S - 1} keys, got {S}"):
+            jax.eval_shape(attend, *arrays())
+    else:
+        assert jax.eval_shape(attend, *arrays()).context.shape == (B, H, S, V)
+
+
 def test_options_of_another_mechanism_are_refused():
     with pytest.raises(ValueError, match=r"takes the options Axial, got Linear\("):
         CATALOG["axial"].bind(mechanism("linear"))
