@@ -83,7 +83,7 @@ def _decode(value: Any, expected: Any, where: str) -> Any:
         expected, *said = typing.get_args(expected)
         for kinds in said:
             if isinstance(kinds, Kinds):
-                value = _migrated(value, kinds)
+                value = _migrated(value, kinds, where)
         return _decode(value, expected, where)
     if origin in (typing.Union, types.UnionType):
         return _decode_union(value, typing.get_args(expected), where)
@@ -158,13 +158,18 @@ def _decode_dataclass(value: Any, expected: Any, where: str) -> Any:
     )
 
 
-def _migrated(value: Any, kinds: Kinds) -> Any:
+def _migrated(value: Any, kinds: Kinds, where: str) -> Any:
     """Reads one class with the options of all kinds, which runs once wrote."""
     if not isinstance(value, dict) or value.get("type") not in _ONE_CLASS_FOR_ALL:
         return value
     kind = value.get("kind")
     chosen = kinds.find(kind if isinstance(kind, str) else shown(kind))
-    of_others = {n for each in kinds.classes.values() for n in annotated(each)}
-    unread = {"type", "kind", *of_others} - {*annotated(chosen)}
-    members = {name: member for name, member in value.items() if name not in unread}
-    return {"type": chosen.__name__, **members}
+    members = {n: each for n, each in value.items() if n not in ("type", "kind")}
+    for other in kinds.classes.values():  # what the kind does not read is checked too
+        if other is not chosen:
+            of_other = {n: members[n] for n in other.names() if n in members}
+            _decode({"type": other.__name__, **of_other}, other, where)
+    of_others = {n for other in kinds.classes.values() for n in other.names()}
+    unread = of_others - {*chosen.names()}
+    read = {name: each for name, each in members.items() if name not in unread}
+    return {"type": chosen.__name__, **read}

@@ -98,6 +98,7 @@ def test_one_class_with_the_options_of_all_kinds_opens_as_those_of_its_kind(kind
         ({"kind": "lineer"}, f"there is no {kinds.noun} 'lineer'"),
         ({"kind": ["linear"]}, "there is no"),
         ({"kind": kind, "evil": 1}, f"{name} has no field 'evil'"),
+        ({"kind": kind, "window": -1}, "window must be greater than 0"),
     ):
         stored[name] = {**old, **wrong}
         with pytest.raises(ValueError, match=message):
