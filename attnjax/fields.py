@@ -157,8 +157,18 @@ class Kinds:
         return Annotated[held, self]  # type: ignore[valid-type]
 
     def name(self, options: object) -> str:
-        """Returns the name of the kind that the options belong to."""
-        return next(n for n, each in self.classes.items() if each is type(options))
+        """Returns the name of the kind that the options belong to.
+
+        Args:
+            options: of one of the classes.
+
+        Raises:
+            ValueError: they belong to no kind.
+        """
+        for name, each in self.classes.items():
+            if each is type(options):
+                return name
+        raise ValueError(f"expected {self}, got {options!r}.")
 
     def find(self, name: str) -> type[Options]:
         """Finds the options of a kind.

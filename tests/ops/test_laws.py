@@ -17,6 +17,7 @@ import pytest
 from attnjax.ops.attend import dense_attention
 from attnjax.ops.catalog import CATALOG, MECHANISMS, entry, mechanism
 from attnjax.ops.entry import FACTS, SLOTS, Sizes
+from attnjax.ops.hard import HardChoice
 from attnjax.ops.relative import alibi
 from attnjax.types import Attended, Mask
 
@@ -498,3 +499,5 @@ def test_unknown_mechanism_is_refused():
         ValueError, match=r"no attention mechanism 'dens' \(did you mean 'dense'"
     ):
         entry("dens")
+    with pytest.raises(ValueError, match="expected the options of one attention mech"):
+        entry(HardChoice())
